@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.files import stamp
 from ..base.identity import RankId
 from ..base.json_codec import to_json
@@ -138,7 +138,7 @@ async def _read_samples(job: Job) -> Mapping[int, Sample]:
         return {pid: one for pid in pids if (one := sample(pid)) is not None}
 
     try:
-        return await aside(read, limit=_SAMPLE_LIMIT, key=("samples", job.pid))
+        return await call_with_limit(read, limit=_SAMPLE_LIMIT, key=("samples", job.pid))
     except TimeoutError:
         return {}
 
@@ -163,7 +163,7 @@ async def _age_of_last_output(job: Job) -> float | None:
         return max(0.0, time.time() - max(times)) if times else None
 
     try:
-        return await aside(read, limit=_SAMPLE_LIMIT, key=("output", job.pid))
+        return await call_with_limit(read, limit=_SAMPLE_LIMIT, key=("output", job.pid))
     except TimeoutError:
         return None
 
@@ -197,9 +197,9 @@ def _describe_other_stacks(found: Judgement) -> tuple[str, ...]:
     for one in blamed:
         ranks_at.setdefault(short_stack(one, found.facts), []).append(one.rank)
     others = [(where, ranks) for where, ranks in list(ranks_at.items())[1:] if where]
-    told = [f"{format_ranks(ranks)}: {where}" for where, ranks in others[:_MOST_OTHER_STACKS]]
+    lines = [f"{format_ranks(ranks)}: {where}" for where, ranks in others[:_MOST_OTHER_STACKS]]
     left = len(others) - _MOST_OTHER_STACKS
-    return (*told, *([f"and {format_count(left, 'place')} more"] if left > 0 else []))
+    return (*lines, *([f"and {format_count(left, 'place')} more"] if left > 0 else []))
 
 
 def _describe_busy_ranks(found: Judgement) -> str:
@@ -219,8 +219,8 @@ def moving_lines(found: Judgement, width: int | None = None) -> list[str]:
     text = f"moving: rank {first.rank} {first.moved}" if first else "moving"
     rest = [r.rank for r in moves[1:]]
     text += f"; {format_ranks(rest)} too" if rest else ""
-    told = {*found.moving, *found.quiet}
-    waiting = [r.rank for r in found.ranks if r.alive and r.rank not in told]
+    moving = {*found.moving, *found.quiet}
+    waiting = [r.rank for r in found.ranks if r.alive and r.rank not in moving]
     text += (
         f"; {format_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'}" if waiting else ""
     )

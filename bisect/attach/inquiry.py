@@ -284,10 +284,10 @@ class Inquiry:
             asked = {"stacks": sorted(stacks), "pids": pids}
             group.tell({"is": "details", "of": {node.name: asked}})
             message = await node.next(until)
-            told = read_stacks(message)
-            if stacks - told.keys():
+            answered = read_stacks(message)
+            if stacks - answered.keys():
                 raise ValueError("it does not tell the stacks that it has")
-            self._stacks |= told
+            self._stacks |= answered
             return dict(message.get("texts", {}))
         finally:
             self._claimed -= stacks

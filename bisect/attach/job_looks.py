@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
@@ -66,7 +66,9 @@ async def find_downloads(pids: Iterable[int]) -> list[Download]:
     """
     found: list[Download] = []
     try:
-        await aside(_read_downloads, list(pids), found, limit=DOWNLOADS_LIMIT, key="downloads")
+        await call_with_limit(
+            _read_downloads, list(pids), found, limit=DOWNLOADS_LIMIT, key="downloads"
+        )
     except TimeoutError:
         return list(found)
     return found
@@ -192,7 +194,7 @@ class JobLooks(LookSeries):
         if not inodes or settled.moving:
             return False
         try:
-            quiet = await aside(read_quiet_times, limit=_HEARD_LIMIT, key="quiet")
+            quiet = await call_with_limit(read_quiet_times, limit=_HEARD_LIMIT, key="quiet")
         except (OSError, TimeoutError):
             return False
         return any(quiet.get(inode, HEARD_LATELY) < HEARD_LATELY for inode in inodes)

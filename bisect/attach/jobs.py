@@ -186,9 +186,9 @@ def _run_names(processes: ProcessTable, rank: Rank) -> tuple[tuple[str, ...], ..
 def _run_names_in(environ: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
     names: list[tuple[str, ...]] = []
     for dialect, words in DIALECTS.items():
-        told = [environ.get(name, "") for name in words.job]
-        if told and all(told) and told != [_TORCHRUNS_DEFAULT]:
-            names.append((dialect, *told))
+        values = [environ.get(name, "") for name in words.job]
+        if values and all(values) and values != [_TORCHRUNS_DEFAULT]:
+            names.append((dialect, *values))
     if environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         names.append(("master", environ["MASTER_ADDR"], environ["MASTER_PORT"]))
     return tuple(names)

@@ -40,8 +40,8 @@ async def answer_asker(name: str, found: FoundJobs, job: Job, span: float = STIL
     say_message(name, summary.message())
     until = time.monotonic() + ORDER_LIMIT
     while (order := await asyncio.to_thread(orders.wait, until - time.monotonic())) is not None:
-        if order.get("is") == "details" and (told := make_details(name, summary, order)):
-            say_message(name, told)
+        if order.get("is") == "details" and (details := make_details(name, summary, order)):
+            say_message(name, details)
         elif order.get("is") == "end":
             ended, left = await asyncio.to_thread(end_job, job, found.processes)
             say_message(name, {"is": "ended", "ended": ended, "left": left})
@@ -67,10 +67,10 @@ def say_message(name: str, message: Message) -> None:
 
 def say_trouble(name: str, error: HangbisectError) -> None:
     """Tell who asks why there is no answer."""
-    told = str(error)
+    trouble = str(error)
     if isinstance(error, SeveralJobs):
-        told = SEVERAL_JOBS
-    say_message(name, {"is": "trouble", "why": told})
+        trouble = SEVERAL_JOBS
+    say_message(name, {"is": "trouble", "why": trouble})
 
 
 class SeveralJobs(UsageError):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.environment import relevant
 from ..base.identity import RankId, UnknownRank
 from ..base.launchers import find_launcher
@@ -225,7 +225,9 @@ async def _add_source_code(ranks: list[RankFacts]) -> list[RankFacts]:
     """
     found: dict[RankId, RankFacts] = {}
     with contextlib.suppress(TimeoutError):
-        await aside(_read_source_code, ranks, found, limit=_SOURCE_LIMIT, key="source code")
+        await call_with_limit(
+            _read_source_code, ranks, found, limit=_SOURCE_LIMIT, key="source code"
+        )
     return [found.get(facts.rank, facts) for facts in ranks]
 
 
@@ -248,7 +250,7 @@ async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
         }
 
     try:
-        found = await aside(read, limit=_OUTPUT_LIMIT, key="output")
+        found = await call_with_limit(read, limit=_OUTPUT_LIMIT, key="output")
     except TimeoutError:
         return ranks
     now = time.monotonic()

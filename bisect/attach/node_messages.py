@@ -143,8 +143,8 @@ class Summary:
             for looks in (facts.looks, *facts.children)
             if looks and looks[0].pid in wanted
         }
-        told = {name: self.stacks[name] for name in stacks if name in self.stacks}
-        return {"is": "details", "stacks": told, "texts": texts}
+        stacks_asked = {name: self.stacks[name] for name in stacks if name in self.stacks}
+        return {"is": "details", "stacks": stacks_asked, "texts": texts}
 
     def _shorten_series(self, looks: Sequence[Look]) -> list[Any]:
         """Return the first look, and of each later one what is not as before."""
@@ -168,15 +168,15 @@ class Summary:
 
     def _put(self, value: Thread | Kernel | Socket) -> int:
         """Return the place of a value among the parts."""
-        told = to_short_json(value)
+        short = to_short_json(value)
         if isinstance(value, Thread):
-            stack = told["frames"]
-            told["frames"] = name = _hash_stack(stack)
+            stack = short["frames"]
+            short["frames"] = name = _hash_stack(stack)
             self.stacks[name] = stack
-        text = json.dumps(told)
+        text = json.dumps(short)
         place = self._places.setdefault(text, len(self._parts))
         if place == len(self._parts):
-            self._parts.append(told)
+            self._parts.append(short)
         return place
 
 
@@ -256,8 +256,8 @@ def _lengthen(series: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def read_stacks(message: Message) -> dict[str, tuple[Frame, ...]]:
     """Return the stacks in the second step of an answer. Raises ValueError."""
     try:
-        told = message["stacks"]
-        return {str(name): from_json(tuple[Frame, ...], stack) for name, stack in told.items()}
+        stacks = message["stacks"]
+        return {str(name): from_json(tuple[Frame, ...], stack) for name, stack in stacks.items()}
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"its stacks cannot be read: {error!r:.200}") from None
 
@@ -294,9 +294,9 @@ class _Expander:
             for n, look in enumerate(series)
         )
 
-    def _read_look(self, told: Mapping[str, Any], text: str) -> Look:
-        plain = {key: value for key, value in told.items() if key not in _LISTS}
-        lists: Any = {name: self._read_list(name, tuple(told.get(name, ()))) for name in _LISTS}
+    def _read_look(self, data: Mapping[str, Any], text: str) -> Look:
+        plain = {key: value for key, value in data.items() if key not in _LISTS}
+        lists: Any = {name: self._read_list(name, tuple(data.get(name, ()))) for name in _LISTS}
         return replace(from_json(Look, plain), dump=text, **lists)
 
     def _read_list(self, name: str, places: tuple[int, ...]) -> tuple[Any, ...]:
@@ -308,11 +308,11 @@ class _Expander:
     def _make(self, name: str, place: int) -> Any:
         key = name, place
         if key not in self._made:
-            told = self._parts[place]
+            part = self._parts[place]
             if name == "threads":
-                made: Any = from_json(Thread, {**told, "frames": []})
-                made = replace(made, frames=self._stacks[told["frames"]])
+                made: Any = from_json(Thread, {**part, "frames": []})
+                made = replace(made, frames=self._stacks[part["frames"]])
             else:
-                made = from_json(_LISTS[name], told)
+                made = from_json(_LISTS[name], part)
             self._made[key] = made
         return self._made[key]

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.deadline import aside, run
+from ..base.deadline import call_with_limit, run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.lazy_dataclass import dataclass
 from ..evidence.external_tools import find_program
@@ -99,7 +99,7 @@ async def run_program(command: Sequence[str], limit: float, instead: str, help: 
     if program is None:
         raise UsageError(f"there is no {name} here", instead)
     try:
-        ran = await aside(run, (program, *command[1:]), limit, limit=limit + 0.5)
+        ran = await call_with_limit(run_command, (program, *command[1:]), limit, limit=limit + 0.5)
     except (OSError, TimeoutError) as error:
         raise HangbisectError(f"{name} did not answer: {error}") from None
     if ran.status is None:

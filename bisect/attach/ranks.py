@@ -62,8 +62,8 @@ def ranks_from_environment(processes: ProcessTable, spared: Collection[int] = ()
     for top, line in lines.items():
         inside = next((one for one in processes_above(processes, top) if one.pid in hidden), None)
         if inside is not None:  # what a rank has started has its variables
-            told = _make_rank(processes[top], claimed[top], processes)
-            ranks[inside.pid] = replace(told, pid=inside.pid, launcher=inside.ppid)
+            rank = _make_rank(processes[top], claimed[top], processes)
+            ranks[inside.pid] = replace(rank, pid=inside.pid, launcher=inside.ppid)
         elif (found := _rank_in_line(processes, top, line)) is not None:
             ranks[found] = _make_rank(processes[found], claimed[found], processes)
     unknown = [
@@ -309,9 +309,9 @@ def read_ranks_from_stacks(
     families: dict[int, dict[int, RankLocals]] = {}
     found = {pid: read_rank_locals(one) for pid, one in looks.items()}
     found |= {pid: RankLocals() for pid in unseen if pid not in found}
-    for pid, told in found.items():
-        if not told.worker and pid in processes:
-            families.setdefault(processes[pid].ppid, {})[pid] = told
+    for pid, claim in found.items():
+        if not claim.worker and pid in processes:
+            families.setdefault(processes[pid].ppid, {})[pid] = claim
     telling = {
         parent: members
         for parent, members in families.items()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
 from ..base.launchers import SRUN, find_typed_launcher
@@ -141,7 +141,7 @@ async def _ask_to_end(what: str) -> bool:
         return False
     print(f"End {what}, and what belongs to them? [y/N] ", end="", file=sys.stderr, flush=True)
     try:
-        said = await aside(sys.stdin.readline, limit=_ASK_LIMIT)
+        said = await call_with_limit(sys.stdin.readline, limit=_ASK_LIMIT)
     except TimeoutError:
         said = ""
     if said.strip().lower() in ("y", "yes"):
@@ -332,7 +332,7 @@ def _unread_lines(found: Judgement, node: NodeFacts, processes: ProcessTable) ->
         return []
     own = find_trace_permission()
     lines: list[str] = []
-    told: list[str] = []
+    ways: list[str] = []
     for facts in ranks:
         one = processes.get(facts.pid or 0)
         uid = own.uid if one is None else one.uid
@@ -340,8 +340,8 @@ def _unread_lines(found: Judgement, node: NodeFacts, processes: ProcessTable) ->
         who = "the launcher" if node.launcher == facts.pid else ""
         lines += unread_lines(facts, why, node.downloads, who)
         environ = (one.environ if one else None) or {}
-        told = told or (list_ways(why, own, facts.pid or 0, environ, uid) if why else [])
-    return [*lines, *way_lines(told)]
+        ways = ways or (list_ways(why, own, facts.pid or 0, environ, uid) if why else [])
+    return [*lines, *way_lines(ways)]
 
 
 async def _end_job(job: Job, processes: ProcessTable, moves: bool) -> None:

@@ -185,7 +185,7 @@ def _describe_locks(facts: RankFacts) -> Iterator[str]:
 
 def _describe_sockets(facts: RankFacts) -> Iterator[str]:
     """Yield the connections of a rank, and those of what it has started that are not its own."""
-    told: set[int] = set()
+    described: set[int] = set()
     for looks in (facts.looks, *facts.children):
         if not looks:
             continue
@@ -194,8 +194,8 @@ def _describe_sockets(facts: RankFacts) -> Iterator[str]:
         who = "" if last.pid == facts.pid else f"{last.name} ({last.pid}) "
         for one in last.sockets:
             is_tcp = one.family.startswith(("tcp", "udp")) and one.state not in _IDLE_STATES
-            if is_tcp and one.peer and one.inode not in told:
-                told.add(one.inode)
+            if is_tcp and one.peer and one.inode not in described:
+                described.add(one.inode)
                 yield who + _describe_socket(before.get(one.inode), one, last.at - first.at)
 
 

@@ -161,9 +161,11 @@ def find_compiled_file(command: Sequence[str]) -> str:
     "" if its command line does not tell.
     """
     words = [word for word in command[1:] if not word.startswith("-")]
-    told = [command[n + 1] for n, word in enumerate(command[:-1]) if word == "--orig_src_file_name"]
+    sources = [
+        command[n + 1] for n, word in enumerate(command[:-1]) if word == "--orig_src_file_name"
+    ]
     made = [command[n + 1] for n, word in enumerate(command[:-1]) if word == "-o"]
-    for endings, among in ((_SOURCES, [*told, *words]), (_MADE, [*made, *words])):
+    for endings, among in ((_SOURCES, [*sources, *words]), (_MADE, [*made, *words])):
         for word in among:
             if word.endswith(endings):
                 return os.path.basename(word)

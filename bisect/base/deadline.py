@@ -32,7 +32,7 @@ subprocess._USE_VFORK = False  # type: ignore[misc]  # it is Final, and made to 
 _left_behind: dict[Hashable, threading.Event] = {}  # set once the call has come back
 
 
-async def aside(
+async def call_with_limit(
     call: Callable[..., T], *args: Any, limit: float | None, key: Hashable | None = None
 ) -> T:
     """Return call(*args), made in a thread of its own; raises TimeoutError after `limit` seconds
@@ -128,9 +128,9 @@ class Ran:
     printed_too_much: bool = False
 
 
-def run(command: Sequence[str], limit: float) -> Ran:
+def run_command(command: Sequence[str], limit: float) -> Ran:
     """Run a program; return how it ended. It is killed after `limit` seconds or MOST_OUTPUT bytes.
-    Blocks: call it aside.
+    Blocks: call it with a limit.
 
     Raises OSError if it cannot be started.
     """

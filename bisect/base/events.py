@@ -539,5 +539,5 @@ def encode_outer(event: Event) -> dict[str, Any] | None:
     """Return what is sent of an event to the process around the launcher, None for nothing."""
     if event.outer is None:
         return None
-    told = encode(event)
-    return {name: told[name] for name in ("t", *event.outer) if name in told}
+    message = encode(event)
+    return {name: message[name] for name in ("t", *event.outer) if name in message}

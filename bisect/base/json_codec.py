@@ -37,12 +37,12 @@ class Misfit(ValueError):
         self.rest = rest
 
     def __str__(self) -> str:
-        told = [
+        places = [
             f"{place}: {why}" if (place := path.lstrip(".")) else why
             for path, why in self.wrong[:_MOST_TOLD]
         ]
-        left = len(self.wrong) - len(told)
-        return "; ".join(told) + (f"; and {left} more" if left else "")
+        left = len(self.wrong) - len(places)
+        return "; ".join(places) + (f"; and {left} more" if left else "")
 
     def inside(self, place: str) -> list[tuple[str, str]]:
         """Return what does not fit, as what holds this tells it."""

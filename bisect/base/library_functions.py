@@ -449,8 +449,8 @@ def find_told_lock_path(frames: Sequence[Frame]) -> str:
     for frame in islice((frame for frame in frames if not frame.native), _MOST_AROUND):
         values = dict(frame.locals)
         for row in find_library_functions(frame.file, frame.name):
-            told = (parse_text(values.get(name, "")) for name in row.path_locals)
-            if path := next(filter(None, told), ""):
+            paths = (parse_text(values.get(name, "")) for name in row.path_locals)
+            if path := next(filter(None, paths), ""):
                 return os.path.join(path, row.path_below) if row.path_below else path
     return ""
 

@@ -98,16 +98,16 @@ def _is_told_secret(name: str, value: str) -> bool:
         return False
     from .secret_rules.names import Says, says
 
-    told = says(name)
-    if told is Says.NOTHING:
+    name_says = says(name)
+    if name_says is Says.NOTHING:
         return False
     from .secret_rules.values import is_nothing, looks_secret
 
-    if told is Says.PERHAPS:
+    if name_says is Says.PERHAPS:
         return looks_secret(value)
     # How many tokens a text has: --max-new-tokens 512.
     counts = name.lower().endswith("tokens") and value.isdecimal()
-    return told is Says.SECRET and not counts and not is_nothing(value)
+    return name_says is Says.SECRET and not counts and not is_nothing(value)
 
 
 @lru_cache(_MOST)
@@ -123,10 +123,10 @@ def _masked(text: str) -> str:
     from .secret_rules.finding import told_secrets_in
     from .secret_rules.values import settled
 
-    told = list(told_secrets_in(text))
-    if not told:
+    secrets = list(told_secrets_in(text))
+    if not secrets:
         return text
-    spans = settled(told, list(_marks_in(text)))
+    spans = settled(secrets, list(_marks_in(text)))
     return _without(text, [(one.start, one.end) for one in spans])
 
 

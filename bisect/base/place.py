@@ -108,8 +108,8 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
 
 
 def _is_counted(environ: Mapping[str, str], dialect: str, world: int) -> bool:
-    told = launcher_env.local_size(environ, dialect)
-    return bool(told) or world == 1 or launcher_env.is_on_one_machine(environ)
+    local_size = launcher_env.local_size(environ, dialect)
+    return bool(local_size) or world == 1 or launcher_env.is_on_one_machine(environ)
 
 
 def _node_name(node: int | None) -> str:

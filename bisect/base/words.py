@@ -47,8 +47,8 @@ def format_rank_numbers(ranks: Iterable[RankId], most: int = 8) -> str:
         first, step = numbers[0], numbers[1] - numbers[0]
         if numbers == list(range(first, numbers[-1] + 1, step)):
             return f"{first}-{numbers[-1]} step {step}"
-    told = list(runs)[:most]
-    return f"{','.join(told)},... and {len(every) - sum(runs[run] for run in told)} more"
+    shown = list(runs)[:most]
+    return f"{','.join(shown)},... and {len(every) - sum(runs[run] for run in shown)} more"
 
 
 def format_ranks(ranks: Iterable[RankId]) -> str:

@@ -99,10 +99,10 @@ class Session:
 
     def _tell(self, seen: Switch) -> None:
         host, modules = socket.gethostname(), tuple(self.modules)
-        told = capture_file.CaptureState(
+        state = capture_file.CaptureState(
             self.rank.number, host, os.getpid(), modules, seen.at, self._stopped
         )
-        capture_file.write_state(self.folder, told)
+        capture_file.write_state(self.folder, state)
 
 
 def find_rank() -> Rank:

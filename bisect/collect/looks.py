@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping, 
 from dataclasses import field, replace
 from itertools import pairwise
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.message_queues import waits_at_queue
@@ -70,7 +70,7 @@ class LookSeries(ABC):
         long is left as it was.
         """
         with contextlib.suppress(TimeoutError, RuntimeError):
-            await aside(read, ranks, self.logs, limit=_LOGS_LIMIT, key="rings")
+            await call_with_limit(read, ranks, self.logs, limit=_LOGS_LIMIT, key="rings")
 
     @abstractmethod
     def facts(self) -> list[RankFacts]:
@@ -342,7 +342,9 @@ def add_ras_logs(ranks: Sequence[RankFacts], found: RasFacts) -> list[RankFacts]
 
 async def _ask(address: tuple[str, int], limit: float) -> RasAnswer | None:
     try:
-        data = await aside(ask_service, *address, limit, limit=limit + 0.5, key="NCCL RAS")
+        data = await call_with_limit(
+            ask_service, *address, limit, limit=limit + 0.5, key="NCCL RAS"
+        )
     except (OSError, TimeoutError, ValueError):
         return None
     return parse_status(data)

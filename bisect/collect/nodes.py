@@ -126,9 +126,9 @@ def _choose_end(ranks: Sequence[RankFacts], nodes: Sequence[RecordedNode]) -> En
     """Return how a job stands still, of which no node has failed."""
     if any(facts.moved for facts in ranks):
         return "limit"
-    told = [one.record.job.ended for one in nodes]
+    ends = [one.record.job.ended for one in nodes]
     ways: tuple[Ended, ...] = ("left", "late", "busy")
-    return next((way for way in ways if way in told), "still")
+    return next((way for way in ways if way in ends), "still")
 
 
 def _note_later_end(node: RecordedNode) -> str:
@@ -185,8 +185,8 @@ def _join_ranks(
     for one in nodes:
         offset = _find_offset(one.record.clock, clock)
         with_looks = {facts.rank: facts for facts in one.ranks}
-        for told in one.record.ranks:
-            facts = with_looks.get(told.rank, told)
+        for recorded in one.record.ranks:
+            facts = with_looks.get(recorded.rank, recorded)
             facts = replace(_shift_rank(facts, offset), host=facts.host or one.record.host)
             other = found.setdefault(facts.rank, facts)
             if other is not facts:

@@ -82,14 +82,14 @@ def _status(where: str) -> int:
 
     names = os.listdir(where) if os.path.isdir(where) else []
     captures = Counter(rank_in_name(name) or 0 for name in names if name.endswith(INPUTS))
-    told = format_status(
+    text = format_status(
         capture_file.read_switch(where),
         capture_file.read_states(where),
         captures,
         socket.gethostname(),
         where,
     )
-    print("\n".join(told))
+    print("\n".join(text))
     return 0
 
 

@@ -133,7 +133,7 @@ def _leave_a_word(folder: Path, error: Exception) -> None:
 
     frames = traceback.extract_tb(error.__traceback__)
     where = [f"{os.path.basename(one.filename)}:{one.lineno} {one.name}" for one in frames]
-    told = "The report could not be made; `hangbisect show` prints the verdict. Please tell us:"
-    text = f"{told}\n\n{code_block([type(error).__name__, *where])}\n"
+    sentence = "The report could not be made; `hangbisect show` prints the verdict. Please tell us:"
+    text = f"{sentence}\n\n{code_block([type(error).__name__, *where])}\n"
     with contextlib.suppress(OSError), open(folder / "report.md", "x", encoding="utf-8") as file:
         file.write(text)

@@ -184,8 +184,8 @@ def bundle(argv: list[str]) -> int:
     output = Path(args.output) if args.output else None
     made = make_bundle(Path(args.folder), output, anonymous=args.anonymous)
     if args.json:
-        told = {"path": str(made.path), "bytes": made.size, **made.manifest}
-        print(json.dumps(told, indent=2, ensure_ascii=False))
+        manifest = {"path": str(made.path), "bytes": made.size, **made.manifest}
+        print(json.dumps(manifest, indent=2, ensure_ascii=False))
     else:
         print("\n".join(_bundle_lines(made.path, made.size, made.manifest)))
     if made.replaced_one:

@@ -53,9 +53,9 @@ def describe_common_operation(ranks: Sequence[RankFacts]) -> str:
         waits = there.get(number, {})
         if len(waits) > 1 and all(count >= number for count in counts.values()):
             one = next(iter(waits.values()))
-            told = f"operation {number} of group {group.name}, {one.kind}"
+            text = f"operation {number} of group {group.name}, {one.kind}"
             who = format_ranks(sorted(waits))
-            return f"all that tell have entered {told}, and {who} gave up on it"
+            return f"all that tell have entered {text}, and {who} gave up on it"
     return ""
 
 

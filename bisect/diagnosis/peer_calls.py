@@ -63,14 +63,14 @@ def find_transfer(frames: Iterable[Frame]) -> Transfer | None:
 
 
 def _read_transfer(frame: Frame, group: GivenGroup) -> Transfer | None:
-    name, told = unqualified_name(frame.name), dict(frame.locals)
+    name, values = unqualified_name(frame.name), dict(frame.locals)
     end = "src" if name in _RECEIVES else "dst"
-    peer = number(told.get(end, ""))
+    peer = number(values.get(end, ""))
     if peer is None and group == "default":
-        peer = number(told.get(f"group_{end}", ""))
+        peer = number(values.get(f"group_{end}", ""))
     if peer is None:
         return None
-    return Transfer(name, peer, name in _RECEIVES, told.get("tag", ""))
+    return Transfer(name, peer, name in _RECEIVES, values.get("tag", ""))
 
 
 def _list_torch_frames(frames: Iterable[Frame]) -> list[Frame]:
@@ -87,10 +87,10 @@ def read_group(frames: Iterable[Frame]) -> GivenGroup:
 
 
 def _read_group(frames: Iterable[Frame]) -> GivenGroup:
-    told = [dict(f.locals).get("group", "") for f in frames if f.file.endswith(C10D_WRAPPER)]
-    if GROUP_GIVEN in told:
+    groups = [dict(f.locals).get("group", "") for f in frames if f.file.endswith(C10D_WRAPPER)]
+    if GROUP_GIVEN in groups:
         return "given"
-    return "default" if GROUP_NOT_GIVEN in told else ""
+    return "default" if GROUP_NOT_GIVEN in groups else ""
 
 
 def are_paired(a: RankId, b: RankId, transfers: Mapping[RankId, Transfer]) -> bool:

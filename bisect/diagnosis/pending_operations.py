@@ -49,10 +49,10 @@ def find_pending_operations(ranks: Sequence[RankFacts]) -> dict[RankId, PendingO
     if not any(facts.collectives for facts in ranks):
         return {}
     found: dict[RankId, PendingOperation] = {}
-    told: set[RankId] = set()  # ranks of which a recorder says what is done
+    recorded: set[RankId] = set()  # ranks of which a recorder says what is done
     for source in _COMPLETE_SOURCES:
         logs = _LogsOfRanks(ranks, source)
-        told.update(logs.by_rank)
+        recorded.update(logs.by_rank)
         for rank in logs.by_rank:
             if rank not in found and (pending := logs.find_first_pending(rank)):
                 found[rank] = pending
@@ -60,7 +60,7 @@ def find_pending_operations(ranks: Sequence[RankFacts]) -> dict[RankId, PendingO
         logs = _LogsOfRanks(ranks, source)
         for rank in logs.by_rank:
             if rank not in found:
-                pending = logs.find_first_pending(rank, only_sure=rank in told)
+                pending = logs.find_first_pending(rank, only_sure=rank in recorded)
                 if pending is not None:
                     found[rank] = pending
     return found
@@ -232,7 +232,7 @@ def describe_subgroups(ranks: Sequence[RankFacts], package: str = "") -> list[st
         if one is not None and key is not None:
             found.setdefault((key, one.operation.number), []).append(facts.rank)
     by_rank = {facts.rank: facts for facts in ranks}
-    told = []
+    lines = []
     for ((name, members), _), waiting in found.items():
         first = pending[waiting[0]]
         call, verb = _format_call(first.operation), "is" if len(waiting) == 1 else "are"
@@ -241,8 +241,8 @@ def describe_subgroups(ranks: Sequence[RankFacts], package: str = "") -> list[st
             for rank in first.missing
         ]
         here = f"group {name} ({format_ranks(members)}): {format_ranks(waiting)} {verb} in {call}"
-        told.append("; ".join([here, *rest]))
-    return told
+        lines.append("; ".join([here, *rest]))
+    return lines
 
 
 def _find_subgroup(facts: RankFacts, one: Collective, count: int) -> _GroupKey | None:

@@ -245,12 +245,12 @@ def find_group_wait(view: ProcessSnapshot) -> GroupWait | None:
 
 
 def _group_wait_by_frame(frame: Frame, view: ProcessSnapshot) -> GroupWait | None:
-    told: tuple[tuple[Role, GroupWait], ...] = (
+    waits: tuple[tuple[Role, GroupWait], ...] = (
         (Role.MAKES_GROUP, "construction"),
         (Role.ASKS_STORE, "store"),
         (Role.RUNS_COLLECTIVE, "collective"),
     )
-    for role, kind in told:
+    for role, kind in waits:
         if has_role(frame.file, frame.name, role):
             return kind
     if frame.file.endswith("torch/distributed/c10d_logger.py"):

@@ -234,10 +234,10 @@ def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
     """Return those without a store, if they look where no other rank found one; where all others
     look at one place, and the store of those that have one is their own, those that have it.
     """
-    told = [one for one in going if one.store[1]]
-    there = [one for one in told if one.connected]
+    with_store = [one for one in going if one.store[1]]
+    there = [one for one in with_store if one.connected]
     places = {one.store for one in there}
-    lost = [one for one in told if not one.connected and one.store not in places]
+    lost = [one for one in with_store if not one.connected and one.store not in places]
     if not there or not lost:
         return {}
     agreed = len({one.store for one in lost}) == 1 and len(lost) > len(there)
@@ -255,12 +255,12 @@ def _read_rendezvous_claim(
     single_rank: SingleRank, servers: Collection[ProcessId]
 ) -> _RendezvousClaim:
     facts, view = single_rank.facts, single_rank.view
-    told = _read_group_locals(view.frames) if view is not None else {}
-    host, port = _find_store_address(told, facts.environment)
+    values = _read_group_locals(view.frames) if view is not None else {}
+    host, port = _find_store_address(values, facts.environment)
     sockets = view.look.sockets if view is not None else ()
     serves = any(s.state == "LISTEN" and port_of(s.local) == port for s in sockets)
     connected = any(_is_store_connection(s, port, facts.host, servers) for s in sockets)
-    claims = told.get("rank") or facts.environment.get("RANK", "")
+    claims = values.get("rank") or facts.environment.get("RANK", "")
     return _RendezvousClaim(
         facts.rank,
         ("localhost" if is_loopback(host) else host, port),
@@ -279,11 +279,13 @@ def _is_store_connection(
     return socket.state == "ESTABLISHED" and port_of(socket.peer) == port and known
 
 
-def _find_store_address(told: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str]:
+def _find_store_address(
+    values: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[str, str]:
     """Return host and port of the store that a rank uses, "" for what is not known."""
-    if told.get("port"):
-        return told.get("hostname", ""), told["port"]
-    method = told.get("init_method", "")
+    if values.get("port"):
+        return values.get("hostname", ""), values["port"]
+    method = values.get("init_method", "")
     if method.startswith("tcp://"):
         address = method.removeprefix("tcp://").partition("/")[0].partition("?")[0]
         return host_of(address), port_of(address)

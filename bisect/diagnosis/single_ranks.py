@@ -201,8 +201,8 @@ def _find_calls(
 
 def _make_remote_wait(one: SingleRank, call: Frame, workers: Sequence[Worker]) -> SingleRank:
     size = one.facts.environment.get("WORLD_SIZE", "")
-    told = int(size) if size.isascii() and size.isdecimal() and len(size) < _MOST_DIGITS else 0
-    rank = choose_server(call, one.facts.rank, workers, max(told, len(workers)))
+    claimed = int(size) if size.isascii() and size.isdecimal() and len(size) < _MOST_DIGITS else 0
+    rank = choose_server(call, one.facts.rank, workers, max(claimed, len(workers)))
     if rank is None:
         return one
     to = f" to {name}" if (name := read_called(call)) else ""

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.deadline import run
+from ..base.deadline import run_command
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import Gpu
 from ..base.words import format_bytes
@@ -93,7 +93,7 @@ def read_devices(setting: Setting) -> Devices:
     if not found:
         return Devices(missing=missing)
     apart, pairs = parse_peers(
-        run([sys.executable, "-P", str(NVML_PROBE), "--peers"], _DRIVER).out
+        run_command([sys.executable, "-P", str(NVML_PROBE), "--peers"], _DRIVER).out
         if len(found) > 1
         else b"{}"
     )

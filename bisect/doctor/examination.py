@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Literal, TypeVar
 
-from ..base.deadline import aside, within
+from ..base.deadline import call_with_limit, within
 from ..base.launcher_env import Ancestor
 from ..base.launchers import ALONE, DIALECTS
 from ..base.lazy_dataclass import dataclass
@@ -73,8 +73,8 @@ class Setting:
     @property
     def nodes(self) -> int:
         """How many nodes the job has, or the allocation that it is about to be started in."""
-        told = [name for words in DIALECTS.values() for name in words.nodes]
-        for name in (*told, "PET_NNODES", "NNODES"):
+        names = [name for words in DIALECTS.values() for name in words.nodes]
+        for name in (*names, "PET_NNODES", "NNODES"):
             text = self.environ.get(name, "")
             if text.isascii() and text.isdigit() and 0 < int(text) < 10**6:
                 return int(text)
@@ -217,7 +217,7 @@ async def _read_facts(
 
 async def _read_within_limit(setting: Setting, read: Callable[[Setting], Any]) -> Any:
     try:
-        return await aside(read, setting, limit=setting.limit)
+        return await call_with_limit(read, setting, limit=setting.limit)
     except TimeoutError:
         return NotRead(f"no answer within {setting.limit:g} s")
     except OSError as error:

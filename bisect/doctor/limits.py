@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..base import cgroups
-from ..base.deadline import run
+from ..base.deadline import run_command
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import list_pids
 from ..base.words import GIB, MIB, format_bytes
@@ -351,7 +351,7 @@ def _try(how: str) -> str:
 
 def _version(spy: str) -> str:
     with contextlib.suppress(OSError):
-        return run([spy, "--version"], _LOOK).out.decode(errors="replace").strip()
+        return run_command([spy, "--version"], _LOOK).out.decode(errors="replace").strip()
     return ""
 
 

@@ -20,7 +20,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count, format_seconds
@@ -215,7 +215,7 @@ async def _visit(setting: Setting, me: Member, hello: Line, end: float) -> Meeti
     looked_up = partial(
         run_in_threads, LOOK_UP, {"": partial(addresses_of, str(setting.place.master))}
     )
-    addresses = (await aside(looked_up, limit=LOOK_UP + 1.0))[""]
+    addresses = (await call_with_limit(looked_up, limit=LOOK_UP + 1.0))[""]
     if isinstance(addresses, Exception):
         return Meeting(setting.nodes, unnamed=True)
     while time.monotonic() < begun + share:

@@ -91,24 +91,24 @@ def _parse_line(raw: str) -> NcclLine | None:
 # ---- of all ranks together -----------------------------------------------------------------------
 
 
-def describe_nccl_lines(told: Sequence[tuple[NcclLine, int | None]]) -> list[str]:
+def describe_nccl_lines(entries: Sequence[tuple[NcclLine, int | None]]) -> list[str]:
     """Return what the lines say, in sentences; each with the rank that its file is of."""
-    largest = max((one.making[1] for one, _ in told if one.making), default=0)
+    largest = max((one.making[1] for one, _ in entries if one.making), default=0)
     by_process = {
-        one.process: one.making[2] for one, _ in told if one.making and one.making[1] == largest
+        one.process: one.making[2] for one, _ in entries if one.making and one.making[1] == largest
     }
 
     def find_rank(one: NcclLine, of_file: int | None) -> int | None:
         known = one.task if one.task is not None else of_file
         return known if known is not None else by_process.get(one.process)
 
-    ranked = [(one, find_rank(one, of_file)) for one, of_file in told]
+    ranked = [(one, find_rank(one, of_file)) for one, of_file in entries]
     return [*_describe_versions(ranked), *_describe_makings(ranked), *_describe_warnings(ranked)]
 
 
-def _describe_versions(told: Sequence[tuple[NcclLine, int | None]]) -> Iterator[str]:
+def _describe_versions(entries: Sequence[tuple[NcclLine, int | None]]) -> Iterator[str]:
     found: dict[str, set[int]] = {}
-    for one, rank in told:
+    for one, rank in entries:
         if one.version and rank is not None:
             found.setdefault(one.version, set()).add(rank)
     if len(found) > 1:
@@ -118,11 +118,11 @@ def _describe_versions(told: Sequence[tuple[NcclLine, int | None]]) -> Iterator[
         yield f"NCCL versions differ: {', '.join(parts)}"
 
 
-def _describe_makings(told: Sequence[tuple[NcclLine, int | None]]) -> Iterator[str]:
+def _describe_makings(entries: Sequence[tuple[NcclLine, int | None]]) -> Iterator[str]:
     sizes: dict[str, int] = {}
     begun: dict[str, set[int]] = {}
     done: dict[str, set[int]] = {}
-    for one, _ in told:
+    for one, _ in entries:
         if one.making is not None:
             name, sizes[one.making[0]], rank, is_done = one.making
             begun.setdefault(name, set()).add(rank)
@@ -136,9 +136,9 @@ def _describe_makings(told: Sequence[tuple[NcclLine, int | None]]) -> Iterator[s
             yield text + (f": no word of it from {format_ranks(silent)}" if silent else "")
 
 
-def _describe_warnings(told: Sequence[tuple[NcclLine, int | None]]) -> Iterator[str]:
+def _describe_warnings(entries: Sequence[tuple[NcclLine, int | None]]) -> Iterator[str]:
     found: dict[str, list[tuple[NcclLine, int | None]]] = {}
-    for one, rank in told:
+    for one, rank in entries:
         if one.warning:
             found.setdefault(one.warning, []).append((one, rank))
     for text, lines in list(found.items())[:_MOST_WARNINGS]:

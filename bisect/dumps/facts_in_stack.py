@@ -187,8 +187,8 @@ def _places() -> dict[str, list[tuple[re.Pattern[str], KnownCall]]]:
 
 def _of_row(row: KnownCall) -> CheckpointPlace:
     assert row.checkpoint is not None
-    told = row.phase is not None and not row.phase.startswith(_ONLY_WATCHED)
-    return _make_place(row.checkpoint, row.phase if told else None)
+    is_told = row.phase is not None and not row.phase.startswith(_ONLY_WATCHED)
+    return _make_place(row.checkpoint, row.phase if is_told else None)
 
 
 def _make_place(name: str, phase: str | None) -> CheckpointPlace:

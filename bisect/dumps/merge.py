@@ -259,16 +259,16 @@ def _make_watchdog_logs(
     messages: Sequence[RankMessages], names: Mapping[str, int]
 ) -> Iterator[RecordedLog]:
     """Yield what NCCL's watchdog told on each rank: that of its lines, else of the file's name."""
-    told: dict[RankId, list[WatchdogMessages]] = {}
+    by_rank: dict[RankId, list[WatchdogMessages]] = {}
     files: dict[RankId, str] = {}
     # Beside lines with a rank those without one are what exceptions say again.
     marked = {one.file for one in messages if one.messages.rank is not None}
     for one in messages:
         number = names.get(one.file) if one.file not in marked else one.messages.rank
         if number is not None:
-            told.setdefault(number, []).append(one.messages)
+            by_rank.setdefault(number, []).append(one.messages)
             files.setdefault(number, one.file)
-    for rank, log in make_watchdog_logs(told).items():
+    for rank, log in make_watchdog_logs(by_rank).items():
         if isinstance(rank, int):
             yield RecordedLog(log, files[rank], rank=rank)
 

@@ -1,7 +1,7 @@
 """What a process compiles, and how far that is: from its command line, the folder that ninja builds
 in, and the folder in which a library keeps what it has compiled.
 
-The files may lie on a disk that does not answer: only call it aside.
+The files may lie on a disk that does not answer: only call it with a limit.
 """
 
 from __future__ import annotations

@@ -369,7 +369,7 @@ def describe_descriptor(
 def find_holders(wanted: Iterable[str]) -> dict[str, list[DescriptorHolder]]:
     """Return who has each of these links open, among the processes that we may read.
 
-    One pass over all of /proc/*/fd: 10 ms for 100 processes. Call it aside.
+    One pass over all of /proc/*/fd: 10 ms for 100 processes. Call it with a limit.
     """
     looked_for = set(wanted)
     found: dict[str, list[DescriptorHolder]] = {link: [] for link in looked_for}

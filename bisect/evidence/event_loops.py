@@ -21,7 +21,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from ..base.deadline import aside, run
+from ..base.deadline import call_with_limit, run_command
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import AsyncTask, Frame, Thread
 from .process import uid_of
@@ -62,7 +62,9 @@ async def read_loop_tasks(pid: int, limit: float = LIMIT) -> LoopTasks:
         return LoopTasks(missing=f"The tasks of {pid} were not read: {why_not}.")
     command = [python, "-I", "-S", "-m", "asyncio", "pstree", str(pid)]
     try:
-        ran = await aside(run, command, limit, limit=limit + 0.3, key=("asyncio", pid))
+        ran = await call_with_limit(
+            run_command, command, limit, limit=limit + 0.3, key=("asyncio", pid)
+        )
     except (TimeoutError, OSError) as error:
         return LoopTasks(missing=f"The tasks of {pid} were not read: {error or 'no answer'}.")
     printed = ran.out.decode(errors="replace")

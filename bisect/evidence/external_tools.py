@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 
-from ..base.deadline import aside, run, within
+from ..base.deadline import call_with_limit, run_command, within
 from ..base.identity import RankId
 from ..base.launchers import SRUN
 from ..base.lazy_dataclass import dataclass
@@ -94,11 +94,11 @@ def read_error_file(path: str) -> ElasticFailure | None:
     (torch/distributed/elastic/multiprocessing/errors/error_handler.py).
     """
     try:
-        told = json.loads(_read_trusted_file(path, 0.0, LARGEST_ERROR))["message"]
-        if isinstance(told, str):
-            return ElasticFailure(told.strip().partition("\n")[0], told)
-        traceback = str((told.get("extraInfo") or {}).get("py_callstack") or "")
-        return ElasticFailure(str(told.get("message", "")).strip().partition("\n")[0], traceback)
+        message = json.loads(_read_trusted_file(path, 0.0, LARGEST_ERROR))["message"]
+        if isinstance(message, str):
+            return ElasticFailure(message.strip().partition("\n")[0], message)
+        traceback = str((message.get("extraInfo") or {}).get("py_callstack") or "")
+        return ElasticFailure(str(message.get("message", "")).strip().partition("\n")[0], traceback)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -131,7 +131,9 @@ async def is_queued(pids: Iterable[int]) -> bool:
         return False
     command = [squeue, "--me", "--noheader", "--states=PENDING", "--format=%i"]
     try:
-        ran = await aside(run, command, QUEUE_LIMIT, limit=QUEUE_LIMIT + 0.3, key="squeue")
+        ran = await call_with_limit(
+            run_command, command, QUEUE_LIMIT, limit=QUEUE_LIMIT + 0.3, key="squeue"
+        )
     except (OSError, TimeoutError):
         return False
     return bool(ran.out.strip())

@@ -6,7 +6,7 @@ with `->`. A poller (filelock asks, closes the file and sleeps) is in no list: l
 others hold.
 
 Ranks print to files of their own with torchrun's --redirects and --tee, and under a batch
-system. Whatever opens one of these files may block with the disk: call it aside.
+system. Whatever opens one of these files may block with the disk: call it with a limit.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _find_lock_holder(entry: LockEntry) -> tuple[int | None, str]:
 
 
 def find_all_held_locks() -> tuple[FileLock, ...]:
-    """Return every lock on a file that a process which we may read holds. Call it aside."""
+    """Return every lock on a file that a process which we may read holds. Call it with a limit."""
     known = read_kernel_locks()
     found: list[FileLock] = []
     for pid in dict.fromkeys(entry.pid for entry in known if not entry.waits and entry.pid > 0):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import POLLING_THREADS
 from ..base.masking import mask_command
@@ -209,7 +209,7 @@ async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end
         return
     limit = max(0.05, end + 0.3 - time.monotonic())
     try:
-        ends = await aside(descriptors.find_holders, wanted, limit=limit, key="holders")
+        ends = await call_with_limit(descriptors.find_holders, wanted, limit=limit, key="holders")
     except TimeoutError:
         for one in found:
             one.missing.append(descriptors.ENDS_UNKNOWN)
@@ -355,7 +355,7 @@ async def _read_shared_tables(limit: float) -> SharedTables:
         )
 
     try:
-        return await aside(read, limit=limit, key="machine")
+        return await call_with_limit(read, limit=limit, key="machine")
     except TimeoutError:
         return SharedTables(missing=("The sockets and locks could not be listed in time.",))
 
@@ -404,7 +404,7 @@ async def _see_kernel(
         (read_risky, "memory", _RISKY, "The command line and the memory could not be read"),
     ):
         try:
-            await aside(read, pid, found, machine, limit=seconds, key=(key, pid))
+            await call_with_limit(read, pid, found, machine, limit=seconds, key=(key, pid))
         except TimeoutError:
             found.missing.append(f"{lost} of {pid} in time (a process in the kernel blocks it).")
 
@@ -424,7 +424,7 @@ async def _see_files(target: Target, found: PartialLook, end: float) -> None:
         return
     logs = target.role == "rank" or about.comm.startswith("wandb")
     try:
-        await aside(read_files, pid, found, logs, limit=limit, key=("files", pid))
+        await call_with_limit(read_files, pid, found, logs, limit=limit, key=("files", pid))
     except TimeoutError:
         found.missing.append(f"The lock files and logs of {pid} did not answer in time.")
 
@@ -475,7 +475,7 @@ async def _see_tasks(pid: int, found: PartialLook, end: float) -> None:
 
 async def _see_faulthandler(path: str, pid: int, found: PartialLook) -> None:
     try:
-        threads, dump = await aside(read_faulthandler, path, pid, limit=_RISKY)
+        threads, dump = await call_with_limit(read_faulthandler, path, pid, limit=_RISKY)
     except TimeoutError:
         found.missing.append("The file with faulthandler's stacks could not be read in time.")
         return

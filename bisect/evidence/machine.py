@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.cgroups import limits
-from ..base.deadline import aside, run
+from ..base.deadline import call_with_limit, run_command
 from ..base.rank_facts import Gpu, MachineFacts
 
 NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
@@ -28,7 +28,7 @@ async def read_gpus(limit: float) -> tuple[tuple[Gpu, ...], str]:
     # -P: next to the probe lies our own code, which is no place to import from.
     command = [sys.executable, "-P", str(NVML_PROBE)]
     try:
-        ran = await aside(run, command, limit, limit=limit + 0.3, key="nvml")
+        ran = await call_with_limit(run_command, command, limit, limit=limit + 0.3, key="nvml")
     except OSError:
         return (), "NVML could not be asked: nothing is known of GPUs."
     except TimeoutError:  # it cannot even be ended
@@ -85,7 +85,7 @@ async def _read_host(limit: float) -> tuple[dict[str, object], list[str]]:
     found: dict[str, object] = {}
     missing: list[str] = []
     try:
-        await aside(_fill_in_host, found, missing, limit=limit, key="host")
+        await call_with_limit(_fill_in_host, found, missing, limit=limit, key="host")
     except TimeoutError:
         missing.append("Not all of the machine could be read in time.")
     except Exception as error:

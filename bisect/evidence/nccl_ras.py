@@ -201,11 +201,11 @@ def make_ras_logs(
     return {
         rank: CollectiveLog(
             "ras",
-            tuple(operation for _, operation, _ in told if operation is not None),
+            tuple(operation for _, operation, _ in answers if operation is not None),
             groups,
-            {name: total for name, _, total in told},
+            {name: total for name, _, total in answers},
         )
-        for rank, told in found.items()
+        for rank, answers in found.items()
     }
 
 

@@ -122,9 +122,9 @@ class _LoopBody:
         targets = {node.id for node in ast.walk(over.target) if isinstance(node, ast.Name)}
         if not _names_children(over.iter):
             return False
-        told = isinstance(over.iter, ast.Name) and over.iter.id in self.statuses
+        is_known = isinstance(over.iter, ast.Name) and over.iter.id in self.statuses
         before = set(self.statuses)
-        self.statuses = before | targets if told else before - targets
+        self.statuses = before | targets if is_known else before - targets
         counted = isinstance(several.elt, ast.Name) and several.elt.id in targets and over.ifs
         good = all(map(self.is_about_ends, over.ifs)) and (
             bool(counted) or self.is_about_ends(several.elt)

@@ -1,7 +1,8 @@
 """A process, read from /proc: its state, times, command line, whether a pid is still the same
 process, and its memory, if the kernel lets us read that (Yama, seccomp, capabilities).
 
-A read of memory may block while that process changes its memory map in state D: only call it aside.
+A read of memory may block while that process changes its memory map in state D: only call it with
+a limit.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from .kernel import read_thread
@@ -67,7 +67,7 @@ async def _waits_for_its_ranks(pid: int, ranks: Collection[int], limit: float) -
     if len(threads) != 1 or frame is None or not frame.file.startswith("/"):
         return False
     try:
-        source = await aside(read_source, frame.file, limit=limit, key=("source of", pid))
+        source = await call_with_limit(read_source, frame.file, limit=limit, key=("source of", pid))
     except TimeoutError:
         return False
     return waits_for_ends(source, frame.line)

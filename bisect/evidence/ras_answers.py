@@ -104,7 +104,7 @@ def _parse_each(
 
 def _parse_rank(one: Mapping[str, Any], rank: int, status: Mapping[str, Any]) -> RasRank:
     counts = one.get("collective_counts")
-    told = [
+    counted = [
         (_text(name), count)
         for name, value in islice(counts.items() if isinstance(counts, dict) else (), 64)
         if (count := _number(value)) is not None
@@ -115,7 +115,7 @@ def _parse_rank(one: Mapping[str, Any], rank: int, status: Mapping[str, Any]) ->
         rank,
         _text(one.get("host")),
         _number(one.get("pid")),
-        tuple(told),
+        tuple(counted),
         making=state == _IN_PROGRESS,
         error=failed,
     )

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base.deadline import MOST_OUTPUT, Ran, aside, run
+from ..base.deadline import MOST_OUTPUT, Ran, call_with_limit, run_command
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import (
     C10D_WRAPPER,
@@ -93,7 +93,9 @@ async def _run_py_spy(
     command += ["--locals", "--locals"] if locals_too else []
     try:
         # run() kills after its limit; the second limit is for a start that hangs.
-        ran = await aside(run, command, limit, limit=limit + 0.3, key=("py-spy", pid))
+        ran = await call_with_limit(
+            run_command, command, limit, limit=limit + 0.3, key=("py-spy", pid)
+        )
     except TimeoutError:
         return Stacks(missing=f"py-spy did not start, or did not end, on {pid}.")
     except OSError as error:
@@ -186,14 +188,14 @@ def _parse_frame(data: dict[str, Any]) -> Frame:
         native=library is not None,
         library=library if isinstance(library, str) and library != file else "",
     )
-    told = _parse_locals(data.get("locals"))
-    if not told or frame.native:
+    parsed = _parse_locals(data.get("locals"))
+    if not parsed or frame.native:
         return frame
     return replace(
         frame,
-        locals=keep_locals(frame, told),
-        objects=find_objects(told),
-        texts=find_texts(told),
+        locals=keep_locals(frame, parsed),
+        objects=find_objects(parsed),
+        texts=find_texts(parsed),
     )
 
 
@@ -251,7 +253,9 @@ async def read_stacks_by_pystack(pid: int, limit: float) -> Stacks:
         return Stacks()
     command = [pystack, "--no-color", "remote", "--no-block", str(pid)]
     try:
-        ran = await aside(run, command, limit, limit=limit + 0.3, key=("pystack", pid))
+        ran = await call_with_limit(
+            run_command, command, limit, limit=limit + 0.3, key=("pystack", pid)
+        )
     except TimeoutError:
         return Stacks(missing=f"pystack did not start, or did not end, on {pid}.")
     except OSError as error:
@@ -291,7 +295,7 @@ def parse_pystack(printed: str, pid: int) -> tuple[Thread, ...]:
 def read_faulthandler(path: str, pid: int) -> tuple[tuple[Thread, ...], str]:
     """Return (threads, the text) of the last dump in a file that faulthandler wrote.
 
-    ((), "") if it wrote none. May block with the file's disk: call it aside.
+    ((), "") if it wrote none. May block with the file's disk: call it with a limit.
     """
     try:
         with Path(path).open(errors="replace") as file:

@@ -179,14 +179,14 @@ def read_watchdog_messages(lines: Iterable[str]) -> tuple[WatchdogMessages, ...]
 
 
 def make_watchdog_logs(
-    told: Mapping[RankId, Sequence[WatchdogMessages]],
+    messages: Mapping[RankId, Sequence[WatchdogMessages]],
 ) -> dict[RankId, CollectiveLog]:
     """Return what each rank told as a log: the operations that it gave up on, none of them done,
     and how many it had enqueued in each group, as far as that can be compared with others.
 
     A rank of which nothing is left is not in it.
     """
-    merged = {rank: _merge_messages(of_rank) for rank, of_rank in told.items()}
+    merged = {rank: _merge_messages(of_rank) for rank, of_rank in messages.items()}
     unsure = _find_unsure_groups(merged)
     found = {}
     for rank, one in merged.items():
@@ -215,13 +215,13 @@ def _merge_messages(of_rank: Sequence[WatchdogMessages]) -> WatchdogMessages:
     return WatchdogMessages(None, tuple(operations), tuple(counts.values()))
 
 
-def _find_unsure_groups(told: Mapping[RankId, WatchdogMessages]) -> set[str]:
+def _find_unsure_groups(messages: Mapping[RankId, WatchdogMessages]) -> set[str]:
     """Return names that stand for more than one group, or may: two ranks have the same place in it,
     or the name is a number of each process's own and the places are not those of all ranks.
     """
     places: dict[str, dict[int, RankId]] = {}
     unsure: set[str] = set()
-    for rank, one in told.items():
+    for rank, one in messages.items():
         for count in one.counts:
             other = places.setdefault(count.group, {}).setdefault(count.group_rank, rank)
             if other != rank or not (count.is_global or count.group_rank == rank):
@@ -230,11 +230,11 @@ def _find_unsure_groups(told: Mapping[RankId, WatchdogMessages]) -> set[str]:
     return unsure
 
 
-def _is_too_old(count: GroupCount, told: Mapping[RankId, WatchdogMessages]) -> bool:
+def _is_too_old(count: GroupCount, messages: Mapping[RankId, WatchdogMessages]) -> bool:
     """Return whether a rank said how far it was before others entered an operation beyond that."""
     return count.at is not None and any(
         op.since is not None and op.since > count.at
-        for one in told.values()
+        for one in messages.values()
         for op in one.operations
         if op.group == count.group and op.number > count.enqueued
     )

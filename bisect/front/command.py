@@ -193,8 +193,8 @@ class GroupSignals:
         began = time.monotonic()
         until = began + within
         while True:
-            told = self._got.pop(number, None)
-            if told is not None and told > began - 3 * GROUP_DELAY:
+            sender = self._got.pop(number, None)
+            if sender is not None and sender > began - 3 * GROUP_DELAY:
                 return True
             left = until - time.monotonic()
             if left <= 0:

@@ -37,9 +37,9 @@ class Credentials:
 
     def prove(self, who: str, nonces: bytes) -> bytes:
         """Return the proof of one side, or a key: `who` says which."""
-        told = nonces + self.job.encode()
+        proved = nonces + self.job.encode()
         key = self.token[:_LONGEST_TOKEN]
-        return blake2b(told, digest_size=32, key=key, person=who.encode()).digest()
+        return blake2b(proved, digest_size=32, key=key, person=who.encode()).digest()
 
 
 def make_greeting(credentials: Credentials) -> Message:
@@ -98,9 +98,9 @@ def _check(message: Message, kind: str) -> None:
 
 
 def _nonce_of(message: Message) -> bytes:
-    told = message.get("nonce")
+    value = message.get("nonce")
     try:
-        nonce = bytes.fromhex(told) if isinstance(told, str) else b""
+        nonce = bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError:
         nonce = b""
     if len(nonce) != NONCE_SIZE:
@@ -108,5 +108,5 @@ def _nonce_of(message: Message) -> bytes:
     return nonce
 
 
-def _is_same(told: object, proof: bytes) -> bool:
-    return isinstance(told, str) and hmac.compare_digest(told.encode(), proof.hex().encode())
+def _is_same(claimed: object, proof: bytes) -> bool:
+    return isinstance(claimed, str) and hmac.compare_digest(claimed.encode(), proof.hex().encode())

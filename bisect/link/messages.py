@@ -158,8 +158,8 @@ _NAMES = {kind: name for name, kind in KINDS.items()}
 
 def encode(said: Said) -> Message:
     """Return a message as JSON, its texts without secrets."""
-    told: Message = mask_values(to_json(said))
-    return {**told, "t": _NAMES[type(said)]}
+    message: Message = mask_values(to_json(said))
+    return {**message, "t": _NAMES[type(said)]}
 
 
 def decode(message: Message, allowed: tuple[type, ...]) -> Said | None:
@@ -213,12 +213,12 @@ def list_ranks(said: Said) -> tuple[object, ...]:
 
 def describe_ranks(words: tuple[RankWord, ...], most: int = 3) -> str:
     """Return where ranks are, in words: "rank 1 at 4 Tokenizer loaded, rank 2 left"."""
-    told = []
+    lines = []
     for word in words[:most]:
         where = f"{word.step}{f' ({word.phase})' if word.phase else ''}"
         how = {"held": "held after", "left": "left after", "failed": "failed at"}.get(
             word.state, "at"
         )
-        told.append(f"rank {word.rank} {how} {where}")
-    more = len(words) - len(told)
-    return ", ".join([*told, *([f"and {more} more"] if more > 0 else [])])
+        lines.append(f"rank {word.rank} {how} {where}")
+    more = len(words) - len(lines)
+    return ", ".join([*lines, *([f"and {more} more"] if more > 0 else [])])

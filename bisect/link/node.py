@@ -106,9 +106,9 @@ class NodeLink:
 
     def report(self, report: Report, ranks: Sequence[RankFacts]) -> None:
         """Tell the lead what we know. Raises ConnectionError."""
-        told = [*_fit(ranks)]
-        self._send(replace(report, looks=len(told)))
-        for facts in told:
+        fitting = [*_fit(ranks)]
+        self._send(replace(report, looks=len(fitting)))
+        for facts in fitting:
             self._send(RankLooks(facts))
 
     async def wait_for_judgement(self) -> Judged | None:
@@ -196,7 +196,7 @@ def _fit(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     from ..base.json_codec import to_json
     from .framing import pack
 
-    told, left = [], _MOST_LOOKS
+    fitting, left = [], _MOST_LOOKS
     for facts in ranks:
         for one in _ever_smaller(facts):
             try:
@@ -204,10 +204,10 @@ def _fit(ranks: Sequence[RankFacts]) -> list[RankFacts]:
             except ValueError:
                 continue
             if size <= min(left, LARGEST - 4096):  # masks may be longer than what they hide
-                told.append(one)
+                fitting.append(one)
                 left -= size
                 break
-    return told
+    return fitting
 
 
 def _ever_smaller(facts: RankFacts) -> list[RankFacts]:

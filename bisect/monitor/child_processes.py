@@ -85,7 +85,7 @@ class LiveTable:
             await asyncio.sleep(0.01)
 
     async def _start(self) -> None:
-        from ..base.deadline import aside
+        from ..base.deadline import call_with_limit
 
         job = self._job
         ranks, launcher = [m.pid for m in job.members], int(job.place["launcher_pid"])
@@ -106,7 +106,7 @@ class LiveTable:
                 drawer.stdin.close()
 
         with contextlib.suppress(OSError, TimeoutError):
-            await aside(begin, limit=START_LIMIT)
+            await call_with_limit(begin, limit=START_LIMIT)
 
     def _tell(self, drawer: subprocess.Popen[bytes]) -> None:
         assert drawer.stdin is not None
@@ -197,7 +197,7 @@ async def start_report_maker(
     """Have the reports made of a run folder, of its starts as well if there are `trials`; return
     when they are there, or could not be made within `limit` seconds. The process ends in any case.
     """
-    from ..base.deadline import aside
+    from ..base.deadline import call_with_limit
 
     started: list[subprocess.Popen[bytes]] = []
     asked = {"folder": folder, "trials": trials, "limit": limit}
@@ -216,7 +216,7 @@ async def start_report_maker(
 
     try:
         with contextlib.suppress(OSError, TimeoutError):
-            await aside(begin, limit=START_LIMIT)
+            await call_with_limit(begin, limit=START_LIMIT)
         until = asyncio.get_running_loop().time() + limit
         while started and started[0].poll() is None:
             if asyncio.get_running_loop().time() > until:

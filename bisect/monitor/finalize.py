@@ -134,29 +134,29 @@ async def _judge_with_others(
     """Return the verdict on all nodes where they are joined, else this node's. None: it is too
     early for one, and this node looks again later.
     """
-    told = None
+    answer = None
     if job.nodes is not None:
         with job.failures.of("hear the other nodes"):
-            told = await job.nodes.hear(here, ended, inquiry)
-    if told is None and not inquiry:
+            answer = await job.nodes.hear(here, ended, inquiry)
+    if answer is None and not inquiry:
         if _sees_too_little(job, here.verdict, ended, here.proof):
             _hold_back(job, seen)
             return None
         return here
-    if told is None or told.verdict is None:
+    if answer is None or answer.verdict is None:
         _look_again_later(job)
         return None
-    if _is_too_early(job, told, ended):
+    if _is_too_early(job, answer, ended):
         _hold_back(job, seen)
         return None
-    if told.verdict.outcome == "silent":
+    if answer.verdict.outcome == "silent":
         job.silent_until = max(job.silent_until, time.monotonic() + job.limits.stall)
     assert job.nodes is not None
     joint = job.nodes.take_joint()
-    verdict, proof, is_over = told.verdict, told.proof, told.is_over
+    verdict, proof, is_over = answer.verdict, answer.proof, answer.is_over
     if joint is not None:
         return Judgement(verdict, joint.facts, joint.ranks, joint.graph, proof, is_over)
-    told_by = told.lead or "another node"
+    told_by = answer.lead or "another node"
     return replace(here, verdict=verdict, proof=proof, is_step_over=is_over, told_by=told_by)
 
 
@@ -246,13 +246,13 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
     return bool(job.failures.short_of) or (awaits_others and is_part and is_soon)
 
 
-def _is_too_early(job: Job, told: Judged, ended: Ended) -> bool:
+def _is_too_early(job: Job, judged: Judged, ended: Ended) -> bool:
     """Return whether all ranks that any node sees can only wait for ranks of nodes that have not
     been heard of, and may come.
     """
-    assert told.verdict is not None
-    is_lost = any(not one.seen for one in told.verdict.nodes)
-    return not is_lost and _sees_too_little(job, told.verdict, ended, told.proof)
+    assert judged.verdict is not None
+    is_lost = any(not one.seen for one in judged.verdict.nodes)
+    return not is_lost and _sees_too_little(job, judged.verdict, ended, judged.proof)
 
 
 def _is_only_silent(

@@ -317,8 +317,8 @@ class Inquiry:
             ranks = inspection.facts()
             compilations = find_compilations(ranks)
             own = next((one for one in compilations if one.rank == member.rank), None)
-            told = moved if own is None else own.text
-            job.say(slow_line(job.table, ranks, member.rank, told, now))
+            text = moved if own is None else own.text
+            job.say(slow_line(job.table, ranks, member.rank, text, now))
             for line in () if own is None else describe_who_waits(ranks, compilations):
                 job.say(begin_sentence(line))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.checkpoints import Checkpoint, Phase
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.events import Answer, Event, Message, Said, encode
 from ..base.files import stamp
 from ..base.lazy_dataclass import dataclass
@@ -372,7 +372,7 @@ class Job:
         why, name = self.files.trouble, self._new_name()
         before = str(self.settings["folder_for_temporary_files"])
         try:
-            base = await aside(_find_folder_of_runs, before, limit=FOLDER_LIMIT)
+            base = await call_with_limit(_find_folder_of_runs, before, limit=FOLDER_LIMIT)
         except (OSError, TimeoutError, RuntimeError):
             return  # they stay where they are on the node's own disk
         self.files.move(Path(base) / name)

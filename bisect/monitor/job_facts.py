@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.events import Message
 from ..base.identity import RankId
 from ..base.rank_facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts
@@ -111,9 +111,12 @@ CONTRADICTIONS_SHOWN = 3
 
 def describe_contradictions(members: NodeRanks) -> list[str]:
     """Return what ranks found contradictory in their variables, a few of them in words."""
-    told = [f"rank {m.rank}: {sentence}" for m in members for sentence in m.contradictions]
-    more = len(told) - CONTRADICTIONS_SHOWN
-    return [*told[:CONTRADICTIONS_SHOWN], *([f"and {more} more such contradictions"] * (more > 0))]
+    sentences = [f"rank {m.rank}: {sentence}" for m in members for sentence in m.contradictions]
+    more = len(sentences) - CONTRADICTIONS_SHOWN
+    return [
+        *sentences[:CONTRADICTIONS_SHOWN],
+        *([f"and {more} more such contradictions"] * (more > 0)),
+    ]
 
 
 ANSWER_LIMIT = 1.0  # seconds for a thread of the rank to say what torch's recorder holds
@@ -137,14 +140,14 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     job.notes += [note for note in ras.notes if note not in job.notes]
     found: dict[RankId, list[CollectiveLog]] = {r.rank: [] for r in ranks}
     with contextlib.suppress(TimeoutError):
-        await aside(_read_all, job.logs, answers, found, limit=READING_LIMIT)
+        await call_with_limit(_read_all, job.logs, answers, found, limit=READING_LIMIT)
     read = add_ras_logs([replace(r, collectives=tuple(found[r.rank])) for r in ranks], ras)
     files: dict[RankId, str] = {m.rank: m.error_file for m in job.members if m.error_file}
     with contextlib.suppress(TimeoutError):
-        read = await aside(_add_printed_lines, read, files, limit=FILES_LIMIT)
+        read = await call_with_limit(_add_printed_lines, read, files, limit=FILES_LIMIT)
     with contextlib.suppress(TimeoutError):
         since = time.time() - (time.monotonic() - job.started)
-        read = await aside(_add_from_files, read, files, since, limit=FILES_LIMIT)
+        read = await call_with_limit(_add_from_files, read, files, since, limit=FILES_LIMIT)
     return read
 
 

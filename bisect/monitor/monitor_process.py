@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.events import Failed
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ async def call_in_thread(call: Callable[..., T], *args: Any) -> T:
     def take_turn() -> T | None:
         return call(*args) if turn.acquire(blocking=False) else None
 
-    making = asyncio.ensure_future(aside(take_turn, limit=None))
+    making = asyncio.ensure_future(call_with_limit(take_turn, limit=None))
     await asyncio.wait({making}, timeout=_BEGIN_LIMIT)
     if not making.done() and turn.acquire(blocking=False):
         making.cancel()

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.addresses import is_loopback
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended, JobFacts, LostNode
 from ..base.variables import LEAD_VARIABLE, TOKEN_VARIABLE
@@ -95,8 +95,8 @@ class OtherNodes:
 
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
-        told = [environ.get(name) or os.environ.get(name, "") for name in _RUN_IDS]
-        identity = repr((os.getuid(), told, place["world_size"], place["attempt"]))
+        run_ids = [environ.get(name) or os.environ.get(name, "") for name in _RUN_IDS]
+        identity = repr((os.getuid(), run_ids, place["world_size"], place["attempt"]))
         job = blake2b(identity.encode(), digest_size=8).hexdigest()
         return Credentials(job, self._token)
 
@@ -131,9 +131,9 @@ class OtherNodes:
 
     async def _list_addresses(self) -> list[Address]:
         """Return where the lead may be."""
-        environ, told = self._environment(), os.environ.get(LEAD_VARIABLE, "")
+        environ, lead = self._environment(), os.environ.get(LEAD_VARIABLE, "")
         places: list[Address] = []
-        for one in filter(None, told.split(",")):
+        for one in filter(None, lead.split(",")):
             host, _, port = one.strip().rpartition(":")
             if port.isdigit():
                 places.append((host.strip("[]"), int(port)))
@@ -144,7 +144,7 @@ class OtherNodes:
         found: list[Address] = []
         for host in dict.fromkeys(host for host, _ in places):
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-                known = await aside(_resolve, host, limit=RESOLVE_LIMIT)
+                known = await call_with_limit(_resolve, host, limit=RESOLVE_LIMIT)
                 found += [(one, port) for name, port in places if name == host for one in known]
         return found
 
@@ -153,7 +153,7 @@ class OtherNodes:
         if not self._token:
             token = os.environ.get(TOKEN_VARIABLE, "")
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                token = token or await aside(self._read_token, limit=FILE_LIMIT)
+                token = token or await call_with_limit(self._read_token, limit=FILE_LIMIT)
             self._token = token.encode()
         elif TOKEN_VARIABLE not in os.environ and self._lead is None:
             self._token = b""  # of a run before this one, perhaps: it is read anew the next time
@@ -176,8 +176,8 @@ class OtherNodes:
             is_ours = found.st_uid == os.getuid() and not found.st_mode & 0o077
             if not stat.S_ISREG(found.st_mode) or not is_ours:
                 return ""
-            told = json.loads(file.read(4096))
-        return str(told["token"]) if isinstance(told, dict) and "token" in told else ""
+            data = json.loads(file.read(4096))
+        return str(data["token"]) if isinstance(data, dict) and "token" in data else ""
 
     def _say_if_alone(self) -> None:
         link = self.link

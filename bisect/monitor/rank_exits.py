@@ -150,8 +150,8 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
     failed = [m for m in gone if m.error or m.status not in (0, None)]
     if failed:
         first = min(failed, key=lambda m: m.left_at or 0.0)
-        told = was_asked_to_end(first) or job.outer.were_interrupted()
-        return "interrupted" if told and not first.error else "crash"
+        was_asked = was_asked_to_end(first) or job.outer.were_interrupted()
+        return "interrupted" if was_asked and not first.error else "crash"
     return "done" if len(gone) == job.members.size else None
 
 
@@ -167,14 +167,14 @@ def find_signal_target(
     A launcher, a scheduler and a terminal signal all ranks. One that alone was sent a signal ends
     by it, or its own handler does what it likes: either way it is the others that go on.
     """
-    told = [heard[rank] for rank in living if rank in heard]
-    if not told:
+    senders = [heard[rank] for rank in living if rank in heard]
+    if not senders:
         return "nobody"
-    if len(told) == len(living):
+    if len(senders) == len(living):
         return "job"
-    if now < min(told) + SIGNALLED_TOGETHER:
+    if now < min(senders) + SIGNALLED_TOGETHER:
         return None
-    return "job" if len(told) > 1 else "one"
+    return "job" if len(senders) > 1 else "one"
 
 
 class Interruptions:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.masking import mask_lines, mask_values
 from ..base.proc import Stat, read_stat
 from ..rank.our_folders import bases, make_new_in
@@ -226,15 +226,15 @@ class StagedFiles:
 
 def _write_file(path: Path, text: str) -> None:
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.new")
+    call_with_limit = path.with_name(f".{path.name}.new")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with open(os.open(aside, flags, 0o600), "wb") as file:
+        with open(os.open(call_with_limit, flags, 0o600), "wb") as file:
             file.write(text.encode(errors="replace"))
-        aside.replace(path)
+        call_with_limit.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
-            aside.unlink()
+            call_with_limit.unlink()
         raise
 
 
@@ -403,7 +403,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
         try:  # no process can be started, or our Python is gone
-            return await aside(copy_run.publish, asked, files, limit=limit, key=self.path)
+            return await call_with_limit(copy_run.publish, asked, files, limit=limit, key=self.path)
         except TimeoutError:
             return None
         except (OSError, RuntimeError):

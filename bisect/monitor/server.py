@@ -266,8 +266,8 @@ class Server:
         job.say(f"{where[0].upper()}{where[1:]}, of {job.members.world_size}: none is missed")
 
     def _tell_where_to_leave_stacks(self, member: RankState) -> None:
-        told = events.Places(stacks_file=str(self.job.stacks_file(member.rank)))
-        self.job.tell(member.rank, told)
+        places = events.Places(stacks_file=str(self.job.stacks_file(member.rank)))
+        self.job.tell(member.rank, places)
 
     def _answer(self, member: RankState, event: Event) -> None:
         job = self.job

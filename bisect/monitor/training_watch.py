@@ -42,10 +42,10 @@ class TrainingPulse:
         """Take the pulses of all ranks; return whether a step has come since the last time."""
         known = list(pulses)
         self._is_known = bool(known) and all(one and one.longest > 0.0 for one in known)
-        told = [one for one in known if one is not None]
-        at = max((one.at for one in told), default=0.0)
-        self.longest = max((one.longest for one in told), default=0.0)
-        self.steps = max((one.steps for one in told), default=0)
+        pauses = [one for one in known if one is not None]
+        at = max((one.at for one in pauses), default=0.0)
+        self.longest = max((one.longest for one in pauses), default=0.0)
+        self.steps = max((one.steps for one in pauses), default=0)
         if at <= self.at:
             return False
         self.at = self._since = at

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..base.deadline import aside
+from ..base.deadline import call_with_limit
 from ..base.files import write_whole
 from ..base.identity import rank_file, write_rank
 from ..base.json_codec import to_json
@@ -131,7 +131,7 @@ async def tell_torchelastic(job: Job, verdict: Verdict, lines: Sequence[str], si
             write_whole(name, content.encode())
 
     with contextlib.suppress(OSError, TimeoutError):
-        await aside(write, limit=1.0)
+        await call_with_limit(write, limit=1.0)
 
 
 def write_evidence(

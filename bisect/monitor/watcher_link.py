@@ -71,9 +71,9 @@ class SupervisorLink:
             return True
         return (ours.st_dev, ours.st_ino) == (its.st_dev, its.st_ino)
 
-    def send(self, event: Event, told: Message) -> None:
+    def send(self, event: Event, message: Message) -> None:
         """Send a message, after those that had to wait."""
-        data = json.dumps(told).encode()
+        data = json.dumps(message).encode()
         is_sent = self.flush() and self._send(data)
         if not is_sent and isinstance(event, _MUST_ARRIVE):
             self._unsent.append(data)
@@ -120,7 +120,7 @@ class SupervisorLinks:
         self._job = job
         self._links: dict[str, SupervisorLink] = {}
         # What a late one must know.
-        self._told: deque[tuple[Event, Message]] = deque(maxlen=_MOST_KEPT)
+        self._kept: deque[tuple[Event, Message]] = deque(maxlen=_MOST_KEPT)
         self.add(path)
 
     def add(self, path: str) -> None:
@@ -128,23 +128,23 @@ class SupervisorLinks:
         if not path or path in self._links:
             return
         link = self._links[path] = SupervisorLink(path)
-        for event, told in self._told:
-            link.send(event, told)
+        for event, message in self._kept:
+            link.send(event, message)
 
     def tell(self, event: Event) -> None:
         """Send an event, if it is of a kind that matters out there. What failed is sent where it
         ended the watch.
         """
-        told = encode_outer(event)
-        if told is None or (isinstance(event, Failed) and event.part is not None):
+        message = encode_outer(event)
+        if message is None or (isinstance(event, Failed) and event.part is not None):
             return
         if self._job:
-            told["job"] = self._job
-        self._told.append((event, told))
+            message["job"] = self._job
+        self._kept.append((event, message))
         unseen = event.run_dir if isinstance(event, Verdict) else ""
         for link in self._links.values():
             seen = not unseen or link.sees_our_stderr()
-            link.send(event, told if seen else {**told, "unseen_in": unseen})
+            link.send(event, message if seen else {**message, "unseen_in": unseen})
 
     def pids(self) -> list[int]:
         """Return the outer processes that are there."""
@@ -180,7 +180,7 @@ class SupervisorSocket:
         self._loop = asyncio.get_running_loop()
         self._connections: list[socket.socket] = []
         self._front: socket.socket | None = None
-        self._told = 0  # connections made and messages read
+        self._heard_count = 0  # connections made and messages read
 
     def listen(self, listener: int, front: socket.socket, starter: int | None) -> None:
         """Begin to hear on the descriptor `listener` (-1: there is none)."""
@@ -202,9 +202,9 @@ class SupervisorSocket:
 
     async def catch_up(self) -> None:
         """Read what was sent before now: its sender may have ended since."""
-        told = -1
-        while told != self._told:
-            told = self._told
+        before = -1
+        while before != self._heard_count:
+            before = self._heard_count
             await asyncio.sleep(0.01)
 
     def _starter_ended(self, starter: int) -> None:
@@ -230,7 +230,7 @@ class SupervisorSocket:
     def _accept(self, accepting: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection, _ = accepting.accept()
-            self._told += 1
+            self._heard_count += 1
             connection.setblocking(False)
             self._connections.append(connection)
             self._loop.add_reader(connection, self._read, connection)
@@ -242,7 +242,7 @@ class SupervisorSocket:
             return
         except OSError:
             data = b""
-        self._told += 1
+        self._heard_count += 1
         if not data:
             self._loop.remove_reader(connection)
             self._connections.remove(connection)

@@ -105,8 +105,8 @@ class _TaskInput:
         block = os.read(0, 4096)
         self.is_over |= not block
         *lines, self._text = (self._text + block).split(b"\n")
-        told = [line.decode(errors="replace").split() for line in lines]
-        words = [one[0] for one in told if one[1:] == [str(self._number)]]
+        messages = [line.decode(errors="replace").split() for line in lines]
+        words = [one[0] for one in messages if one[1:] == [str(self._number)]]
         self.is_over |= "end" in words
         return words
 

@@ -159,9 +159,9 @@ def _meet(place: ProbePlace, mine: NodeAddress) -> list[NodeAddress]:
                     missing = [n for r, n in enumerate(place.names) if r and r not in links]
                     raise _failure(place, f"nothing came from {_list_some(missing)}") from None
                 link.settimeout(place.limit * STEP)
-                rank, told = json.loads(_receive(place, None, link))
+                rank, address_of_peer = json.loads(_receive(place, None, link))
                 links[rank] = link
-                table[rank] = replace(from_json(NodeAddress, told), host=address[0])
+                table[rank] = replace(from_json(NodeAddress, address_of_peer), host=address[0])
         for link in links.values():
             _send(link, json.dumps(to_json(table)).encode())
     finally:
@@ -311,13 +311,13 @@ def _count_gpus() -> int:
 
 def _start_torch_ranks(place: ProbePlace, options: ProbeOptions) -> None:
     """Run a rank for each GPU, one where there is none, and wait for all of them."""
-    told = [json.dumps(to_json(replace(options, rank=r))) for r in range(max(1, options.gpus))]
+    orders = [json.dumps(to_json(replace(options, rank=r))) for r in range(max(1, options.gpus))]
     until = time.monotonic() + place.limit * WITH_TORCH
     with ExitStack() as files:
-        errors = [files.enter_context(tempfile.TemporaryFile()) for _ in told]
+        errors = [files.enter_context(tempfile.TemporaryFile()) for _ in orders]
         ranks = [
             subprocess.Popen([sys.executable, PACKAGE, "node_probe", one], stderr=file)
-            for one, file in zip(told, errors, strict=True)
+            for one, file in zip(orders, errors, strict=True)
         ]
         for number, (rank, file) in enumerate(zip(ranks, errors, strict=True)):
             who = f"the rank with torch, device {number}"

@@ -136,8 +136,8 @@ class _RoundLaunch:
             if len(one.passed) == len(one.nodes):
                 one.settle("pass")
             return
-        told = why if why.startswith(f"{node}: ") else f"{node}: {why}"
-        one.settle("unknown" if result == "unknown" else "fail", told)
+        reason = why if why.startswith(f"{node}: ") else f"{node}: {why}"
+        one.settle("unknown" if result == "unknown" else "fail", reason)
         self._tell(one, f"end {number}")
 
     def _lose(self, node: str, command: StartCommand) -> None:

@@ -84,13 +84,13 @@ def find_bad_nodes(request: NodesRequest, engine: Engine) -> int:
     """Search, print the answer, return the exit status. Raises UsageError."""
     check_command(request.command)
     folder = _make_folder(request)
-    told = _format_expectation(request, folder)
+    expectation = _format_expectation(request, folder)
     if request.command and not (request.yes or request.resume):
-        if not ask_person(told):
+        if not ask_person(expectation):
             tell("nothing was started")
             return INTERRUPTED
     else:
-        tell("\n".join(told))
+        tell("\n".join(expectation))
     with stopping_by_signals() as stopping:
         search = NodesSession(request, folder, engine, stopping)
         answer = search.run()
@@ -355,8 +355,8 @@ class NodesSession:
         try:
             write_whole(self._folder / NODES_FILE, text.encode(errors="replace"))
             if report:
-                told = nodes_report(hidden, folder=str(self._folder))
-                write_whole(self._folder / REPORT_FILE, told.encode(errors="replace"))
+                page = nodes_report(hidden, folder=str(self._folder))
+                write_whole(self._folder / REPORT_FILE, page.encode(errors="replace"))
         except OSError as error:
             if not self._failed_to_write:
                 tell(f"{self._folder} cannot be written, going on: {error.strerror}")

@@ -149,8 +149,8 @@ def _list_budget_rows(budget: Budget) -> Iterator[str]:
     for dtype, taken in held.weights.items():
         yield _format_budget_row(f"  weights, {dtype}", format_bytes(taken), format_bytes(taken))
     if plan.lora_rank:
-        told = f"  LoRA, rank {plan.lora_rank}: {held.trained:,} numbers"
-        yield _format_budget_row(told, format_bytes(held.lora), format_bytes(held.lora))
+        label = f"  LoRA, rank {plan.lora_rank}: {held.trained:,} numbers"
+        yield _format_budget_row(label, format_bytes(held.lora), format_bytes(held.lora))
     if held.buffers:
         yield _format_budget_row(
             "  buffers", format_bytes(held.buffers), format_bytes(held.buffers)
@@ -237,5 +237,5 @@ def format_training_time(time: TrainingTime) -> str:
     """Return it in words: "14,055 steps at 4.5 s: 17.6 h"."""
     hours = time.whole / 3600
     whole = f"{hours:.1f} h" if hours >= 1 else format_duration(time.whole)
-    told = format_count(time.measured, "step")
-    return f"{time.steps:,} steps at {format_duration(time.step)} ({told} measured): {whole}"
+    steps = format_count(time.measured, "step")
+    return f"{time.steps:,} steps at {format_duration(time.step)} ({steps} measured): {whole}"

@@ -230,8 +230,10 @@ def checkpoint(context: Context) -> str:
         weights = {name: taken for name, taken in files.items() if name.endswith(".safetensors")}
         if not weights:
             raise RuntimeError(f"{folder} has no weights in it: {', '.join(sorted(files))}")
-        told = ", ".join(f"{name} {format_bytes(taken)}" for name, taken in sorted(weights.items()))
-        context.say(f"Checkpoint in {folder}: {told}")
+        sizes = ", ".join(
+            f"{name} {format_bytes(taken)}" for name, taken in sorted(weights.items())
+        )
+        context.say(f"Checkpoint in {folder}: {sizes}")
     return folder
 
 

@@ -192,8 +192,8 @@ def _offload_and_lora(facts: TrainingFacts) -> str | None:
 
 
 def _offload_and_optimizer(facts: TrainingFacts) -> str | None:
-    told = f"--optimizer {facts.plan.optimizer} over all weights (--lora-rank 0)"
-    return _offload_and(facts, told, not facts.plan.lora_rank)
+    optimizer = f"--optimizer {facts.plan.optimizer} over all weights (--lora-rank 0)"
+    return _offload_and(facts, optimizer, not facts.plan.lora_rank)
 
 
 def _map_and_ranks(facts: TrainingFacts) -> str | None:
@@ -405,8 +405,8 @@ def _make_budget(context: Context, wanted: TrainingSetup, free: FreeMemory) -> B
         budget = add_other_activations(wanted.config, budget, on_gpu)
         placed = predict_device_map(context, wanted)
     except Exception as error:  # a model's own code may look at values, which fake tensors lack
-        told = str(error).strip().splitlines() or [""]
-        context.say(f"No memory budget: {type(error).__name__} without data: {told[0][:200]}")
+        lines = str(error).strip().splitlines() or [""]
+        context.say(f"No memory budget: {type(error).__name__} without data: {lines[0][:200]}")
         return None
     if placed is not None:
         budget = replace(budget, held=replace(budget.held, placed=placed.sizes))
@@ -441,15 +441,15 @@ def _advise_several_gpus(context: Context, budget: Budget) -> list[str]:
     limits = divide_over_gpus(budget, [free for free, _ in measure_free_gpus()])
     if limits is None:
         return []
-    told = " ".join(f"--max-memory {limit}" for limit in limits)
-    return [f"Or divided over {len(limits)} GPUs, which compute in turn: --device-map auto {told}"]
+    flags = " ".join(f"--max-memory {limit}" for limit in limits)
+    return [f"Or divided over {len(limits)} GPUs, which compute in turn: --device-map auto {flags}"]
 
 
 def _find_free_memory(context: Context, wanted: TrainingSetup) -> FreeMemory:
     from .memory_budget import measure_free_memory
 
     if context.args.free_memory:
-        told: int = context.args.free_memory
-        return FreeMemory("as --free-memory says", told, told)
+        free: int = context.args.free_memory
+        return FreeMemory("as --free-memory says", free, free)
     several = wanted.device_map != "none"
     return measure_free_memory(wanted.device, context.place.local_world_size, divided=several)

@@ -124,7 +124,7 @@ def input_moved(context: Context) -> Any:
 def test_generation(context: Context) -> ShortGeneration:
     """Generate a few tokens, and say how many came how fast."""
     model, given = context.products["weights"], context.products["input_moved"]
-    told = TokenCounter(context.pulse)
+    counter = TokenCounter(context.pulse)
     links = context.products["placement"].links
     what = f": {forecast_step(links, _TEST_TOKENS, None)}" if links else ""
     context.about_to(
@@ -138,14 +138,14 @@ def test_generation(context: Context) -> ShortGeneration:
         min_new_tokens=_TEST_TOKENS,
         pad_token_id=context.products["pad_token"],
         do_sample=False,
-        stopping_criteria=[told],
+        stopping_criteria=[counter],
     )
     seconds = time.monotonic() - began
     context.say(
         f"Test generation: output of shape {list(output.shape)} in {format_duration(seconds)}, "
-        f"{told.token_seconds:.3f} s a token once the prompt was read"
+        f"{counter.token_seconds:.3f} s a token once the prompt was read"
     )
-    return ShortGeneration(tuple(output.shape), told.token_seconds)
+    return ShortGeneration(tuple(output.shape), counter.token_seconds)
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def _generate_tokens(given: Any, step: int, context: Context) -> Any:
         _say_of_step(step, context),
         products["plan"].new_tokens,
     )
-    told = TokenCounter(context.pulse)
+    counter = TokenCounter(context.pulse)
     links, token_seconds = products["placement"].links, products["test_generation"].token_seconds
     what = forecast_step(links, wanted, token_seconds)
     name = f"transformers.{type(model).__name__}.generate"
@@ -225,7 +225,7 @@ def _generate_tokens(given: Any, step: int, context: Context) -> Any:
     began = time.monotonic()
 
     def warn(seconds: float) -> None:
-        words = describe_slow_generation(seconds, told.count, wanted, links)
+        words = describe_slow_generation(seconds, counter.count, wanted, links)
         context.remark(f"Step {step}: {words}")
 
     with warn_while_slow(args.slow_generation, warn):
@@ -233,7 +233,7 @@ def _generate_tokens(given: Any, step: int, context: Context) -> Any:
             **given,
             max_new_tokens=wanted,
             pad_token_id=products["pad_token"],
-            stopping_criteria=[told],
+            stopping_criteria=[counter],
             **sampling_options(context),
         )
     seconds = time.monotonic() - began
@@ -290,23 +290,23 @@ def _do_user_step(
     answers: list[GeneratedText] = []
     at = time.monotonic()
 
-    def told(part: str) -> None:
+    def say_part(part: str) -> None:
         nonlocal at
         now = time.monotonic()
         context.say(f"Step {number}: {part} ({format_duration(now - at)})")
         at = now
 
     def generate(prompt: str) -> str:
-        told("observation received" if not answers else "between two answers")
+        say_part("observation received" if not answers else "between two answers")
         answers.append(generate_answer(prompt, number, context, phase))
-        told("decision received")
+        say_part("decision received")
         phase("action")
         return answers[-1].text
 
     phase("observation")
     context.about_to(place.replace(":", "."), f" for step {number}")
     function(Given(number, generate, context.args, context, context.products))
-    told("action executed" if answers else "nothing was generated")
+    say_part("action executed" if answers else "nothing was generated")
     return answers
 
 

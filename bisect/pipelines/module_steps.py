@@ -113,14 +113,14 @@ def _load_weights(made: Any, path: str, context: Context) -> None:
     context.about_to("huggingface_hub.load_torch_model", f" with {path}")
     try:
         # Not safe: torch's own files too, which weights_only keeps from executing anything.
-        told = hub.load_torch_model(made, path, strict=False, safe=False, weights_only=True)
+        loaded = hub.load_torch_model(made, path, strict=False, safe=False, weights_only=True)
     except Exception as error:  # a file may break a reader in any way
         raise UsageError(
             f"--weights {path} cannot be loaded: {_explain_failure(error)}",
             "It takes a file of safetensors, one of tensors alone by torch.save(state_dict), or a "
             "folder with model.safetensors.",
         ) from None
-    missing, unexpected = _find_missing(made, told.missing_keys), list(told.unexpected_keys)
+    missing, unexpected = _find_missing(made, loaded.missing_keys), list(loaded.unexpected_keys)
     if names and len(missing) == len(names):
         raise UsageError(
             f"--weights {path} has none of the {len(names)} weights of {type(made).__name__}: it "
@@ -154,8 +154,8 @@ def _find_missing(made: Any, named: list[str]) -> list[str]:
 
 def _name_some(names: list[str]) -> str:
     more = len(names) - _MOST_NAMED
-    told = ", ".join(names[:_MOST_NAMED])
-    return f"{told} and {format_count(more, 'other')}" if more > 0 else told
+    text = ", ".join(names[:_MOST_NAMED])
+    return f"{text} and {format_count(more, 'other')}" if more > 0 else text
 
 
 _DTYPES = {"bf16": "bfloat16", "fp32": "float32"}

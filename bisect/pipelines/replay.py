@@ -115,10 +115,10 @@ class _Walk:
             self._done(turn, called, which)
 
     def _failed(self, turn: Turn, called: CallResult, error: Exception, which: str) -> None:
-        told = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
-        self.results.append(self._result(turn, called, raised=told))
-        self._failures.append(f"input {which} ({turn.given.name}): {told}")
-        self._context.say(f"Input {which} failed after {called.forward_s:.3f} s: {told}")
+        text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"[:500]
+        self.results.append(self._result(turn, called, raised=text))
+        self._failures.append(f"input {which} ({turn.given.name}): {text}")
+        self._context.say(f"Input {which} failed after {called.forward_s:.3f} s: {text}")
 
     def _done(self, turn: Turn, called: CallResult, which: str) -> None:
         from .module_call import describe_excess

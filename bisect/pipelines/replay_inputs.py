@@ -255,17 +255,17 @@ class Result:
 
     def in_words(self) -> str:
         """Return all of it on one line."""
-        told = [f"forward {format_duration(self.forward_s)}"]
+        parts = [f"forward {format_duration(self.forward_s)}"]
         if self.backward_s is not None:
-            told.append(f"backward {format_duration(self.backward_s)}")
+            parts.append(f"backward {format_duration(self.backward_s)}")
         if self.tokens_a_second is not None:
-            told.append(f"{self.tokens_a_second:,.0f} tokens/s")
-        told.append(f"peak {format_bytes(self.memory_bytes)}")
+            parts.append(f"{self.tokens_a_second:,.0f} tokens/s")
+        parts.append(f"peak {format_bytes(self.memory_bytes)}")
         if self.difference is not None:
-            told.append(
+            parts.append(
                 f"differs by {format_difference(self.difference)} ({self.differs_in or 'output'})"
             )
-        return ", ".join([*told, *([self.raised] if self.raised else [])])
+        return ", ".join([*parts, *([self.raised] if self.raised else [])])
 
 
 def results_as_data(
@@ -333,14 +333,14 @@ def format_summary(results: Sequence[Result]) -> str:
     """Return all inputs in one line."""
     done = [one.forward_s for one in results if not one.raised]
     later = [one.forward_s for one in results if not (one.raised or one.first)]
-    told = [f"{len(results):,} input{'' if len(results) == 1 else 's'} replayed"]
+    parts = [f"{len(results):,} input{'' if len(results) == 1 else 's'} replayed"]
     if failed := len(results) - len(done):
-        told.append(f"{failed:,} failed")
+        parts.append(f"{failed:,} failed")
     if done and results[0].first and not results[0].raised:
-        told.append(f"the first forward {format_duration(results[0].forward_s)}")
+        parts.append(f"the first forward {format_duration(results[0].forward_s)}")
     if later:
-        told.append(f"later ones {format_duration(statistics.median(later))} (median)")
+        parts.append(f"later ones {format_duration(statistics.median(later))} (median)")
     differences = [one.difference for one in results if one.difference is not None]
     if differences:
-        told.append(f"the largest difference {format_difference(max(differences))}")
-    return ", ".join(told)
+        parts.append(f"the largest difference {format_difference(max(differences))}")
+    return ", ".join(parts)

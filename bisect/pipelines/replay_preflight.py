@@ -314,10 +314,10 @@ def format_memory(memory: ModuleMemory, free: FreeMemory) -> str:
         "copies in float32": memory.copies,
         "the largest input": memory.inputs,
     }
-    told = ", ".join(f"{name} {format_bytes(number)}" for name, number in parts.items() if number)
+    text = ", ".join(f"{name} {format_bytes(number)}" for name, number in parts.items() if number)
     left = free.free - memory.needed
     return (
-        f"Memory: {told or 'nothing'}, and activations; {format_bytes(free.free)} of "
+        f"Memory: {text or 'nothing'}, and activations; {format_bytes(free.free)} of "
         f"{format_bytes(free.total)} are free, {free.where}: {format_bytes(abs(left))} "
         f"{'left' if left >= 0 else 'missing'}"
     )

@@ -105,7 +105,7 @@ def _introduce_launcher(context: Context, nodes: int) -> None:
             f"{place.launcher} started {nodes} nodes, and MASTER_ADDR or MASTER_PORT is not set: "
             "the ranks cannot find each other"
         )
-    told = {
+    variables = {
         "RANK": place.rank,
         "LOCAL_RANK": place.local_rank,
         "WORLD_SIZE": place.world_size,
@@ -113,7 +113,7 @@ def _introduce_launcher(context: Context, nodes: int) -> None:
         "MASTER_ADDR": (place.master if nodes > 1 else None) or "127.0.0.1",
         "MASTER_PORT": _FIRST_PORT + int(place.job, 16) % _PORTS,
     }
-    for name, value in told.items():
+    for name, value in variables.items():
         os.environ.setdefault(name, str(value))
     context.say(f"Told Lightning of {place.launcher}: LOCAL_RANK, MASTER_PORT and others set")
 

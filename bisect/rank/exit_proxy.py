@@ -58,8 +58,8 @@ def _wait_for_rank(rank: int) -> int:
         if pid:
             return waited
         # No limit: the end of the rank is a signal too.
-        told = signal.sigwaitinfo(awaited)
-        if told.si_signo == signal.SIGINT and told.si_code != _SI_KERNEL:
+        signalled = signal.sigwaitinfo(awaited)
+        if signalled.si_signo == signal.SIGINT and signalled.si_code != _SI_KERNEL:
             os.kill(rank, signal.SIGINT)
 
 

@@ -119,9 +119,9 @@ class Link:
     def await_welcome(self) -> None:
         """Read the monitor's answer to hello: the run folder and the job's temporary folder."""
         while self.places.run_dir is None and not self.alone:
-            told = self._await(Places, WELCOME_LIMIT)
-            if told is not None:
-                self._heed(told)
+            places = self._await(Places, WELCOME_LIMIT)
+            if places is not None:
+                self._heed(places)
             elif not self.alone:
                 self._give_up(f"the monitor did not answer in {WELCOME_LIMIT:.0f} s")
 
@@ -316,10 +316,10 @@ class Link:
         elif isinstance(answer, Observe):
             self.lockstep = False
         elif isinstance(answer, Places):
-            told = {name: one for name, one in vars(answer).items() if one is not None}
+            places = {name: one for name, one in vars(answer).items() if one is not None}
             if self.places.run_dir is not None:  # what the rank wrote in it stays together
-                told.pop("run_dir", None)
-            self.places = self.places.replace(**told)
+                places.pop("run_dir", None)
+            self.places = self.places.replace(**places)
 
     # ---- when the monitor is gone -----------------------------------------------------------
 

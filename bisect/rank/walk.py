@@ -225,11 +225,11 @@ class Context:
         first = "rank 0" if self._is_on_one_node else "the first rank of this node"
         self.say(f"Waiting for {first}: {what}")
         limit = (self.deadline or _NO_DEADLINE) + _AFTER_A_VERDICT
-        told = self._link.hold(events.Await(what=what, ranks=self._first_here()), limit)
-        if told is None and not self._link.alone:
+        answer = self._link.hold(events.Await(what=what, ranks=self._first_here()), limit)
+        if answer is None and not self._link.alone:
             self._link.tell(events.WaitsNoMore(what=what))
             self.say(f"Waited {limit:.0f} s for {first}, going on without it: {what}")
-        return told is not None and told.done
+        return answer is not None and answer.done
 
     def _first_here(self) -> tuple[int, ...]:
         """Return the number of the first rank of this node, if this one can know it."""

@@ -297,12 +297,12 @@ def _count_redactions(files: Sequence[BundleFile], redactor: Redactor) -> dict[s
 
 
 def _manifest_entry(file: BundleFile) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": file.name, "bytes": len(file.text.encode("utf-8", "replace"))}
+    entry: dict[str, Any] = {"name": file.name, "bytes": len(file.text.encode("utf-8", "replace"))}
     if file.replaced is None:
-        told["made"] = "fresh, of the files of the run"
+        entry["made"] = "fresh, of the files of the run"
     else:
-        told["of_bytes"] = file.size
-    return {**told, "cut": file.cut} if file.cut else told
+        entry["of_bytes"] = file.size
+    return {**entry, "cut": file.cut} if file.cut else entry
 
 
 def _redact_path(path: str, redactor: Redactor) -> str:

@@ -223,7 +223,7 @@ def format_reading(entry: Toggle) -> str:
 
 def reached(entry: Toggle) -> str:
     """Return how it is known that a script of the user's own comes to it, "" if it is not."""
-    return _TOLD if entry.told else ""
+    return _TOLD if entry.reports_itself else ""
 
 
 def needs(entry: Toggle) -> str:

@@ -117,10 +117,10 @@ def _only_with(isolation: Isolation) -> str:
     before = [f"{c.toggle}={c.before}" for c in isolation.changes if c.before is not None]
     hangs = "comes and goes" if isolation.flaky else _verb(isolation)
     whole = len(before) == len(isolation.changes) == 1
-    told = f"with {before[0]}" if whole else "as you run it"
+    setting = f"with {before[0]}" if whole else "as you run it"
     after = format_setting({c.toggle: c.value for c in isolation.changes})
     both = " together" if len(isolation.changes) > 1 else ""
-    return f"it {hangs} {told}, not with {after.replace(' ', ' and ')}{both}"
+    return f"it {hangs} {setting}, not with {after.replace(' ', ' and ')}{both}"
 
 
 def _change(isolation: Isolation) -> list[Row]:
@@ -137,8 +137,8 @@ def _proof(isolation: Isolation) -> list[Row]:
     if isolation.with_it is not None:
         past = f", past checkpoint {seen.number}" if seen and seen.number else ""
         clean = past if not (isolation.with_it.hangs or isolation.with_it.others) else ""
-        told = _describe_count(isolation.with_it, isolation)
-        rows += make_rows("with it", told + clean + _bound_of_hangs(isolation))
+        count = _describe_count(isolation.with_it, isolation)
+        rows += make_rows("with it", count + clean + _bound_of_hangs(isolation))
     elif isolation.changes and isolation.outcome == "isolated":
         rows += make_rows("with it", f"not started again: --confirm {isolation.confirm}")
     if isolation.without is not None:
@@ -193,8 +193,8 @@ def _bound_of_hangs(isolation: Isolation) -> str:
 def _remaining_rows(isolation: Isolation, folder: str | None) -> list[Row]:
     rows: list[Row] = []
     if isolation.companions:
-        told = ", ".join(isolation.companions)
-        rows += make_rows("along", f"{told}: without it the job fails or hangs elsewhere")
+        companions = ", ".join(isolation.companions)
+        rows += make_rows("along", f"{companions}: without it the job fails or hangs elsewhere")
     if isolation.not_it:
         rows += make_rows("not it", f"{', '.join(isolation.not_it)}: still {_verb(isolation)}")
     rows += make_rows("harmful", ", ".join(isolation.harmful))
@@ -239,9 +239,9 @@ def table_lines(isolation: Isolation, rows: int | None = None) -> list[str]:
     results = [_describe_result(trial) for trial in shown]
     lines = [f" #  {'setting':<{wide}}  {'time':>6}  result"]
     for trial, setting, result in zip(shown, settings, results, strict=True):
-        told = textwrap.shorten(setting, wide, placeholder=" ...")
+        shortened = textwrap.shorten(setting, wide, placeholder=" ...")
         lines.append(
-            f"{trial.number:>2}  {told:<{wide}}  {format_seconds(trial.seconds):>6}  {result}"
+            f"{trial.number:>2}  {shortened:<{wide}}  {format_seconds(trial.seconds):>6}  {result}"
         )
     return lines
 
@@ -270,9 +270,13 @@ def _describe_result(trial: Trial) -> str:
 
 def trial_line(trial: Trial, about: int, all_safe: Setting) -> str:
     """Return a line of the story: "trial 3 of about 8: wandb=offline ... pass, 21 s"."""
-    told = shorten_setting(trial.setting, all_safe)
-    whole = f"{told}, others as you run it" if told == format_setting(trial.setting) else told
-    setting = whole if trial.setting else told
+    shortened = shorten_setting(trial.setting, all_safe)
+    whole = (
+        f"{shortened}, others as you run it"
+        if shortened == format_setting(trial.setting)
+        else shortened
+    )
+    setting = whole if trial.setting else shortened
     result = _describe_result(trial)
     expected = f" of about {about}" if trial.number <= about else f", more than about {about}"
     number = f"trial {trial.number}{expected}"
@@ -317,8 +321,8 @@ def _list_cells(trials: Sequence[RecordedTrial]) -> list[str]:
     lines = [f" #  {'name':<{wide}}  {'time':>6}  result"]
     for trial, name in zip(trials, names, strict=True):
         took = "" if trial.seconds is None else format_seconds(trial.seconds)
-        told = " ".join(
+        result = " ".join(
             part for part in (trial.result or "not run", join_lines(trial.where)) if part
         )
-        lines.append(f"{trial.number:>2}  {name:<{wide}}  {took:>6}  {told}")
+        lines.append(f"{trial.number:>2}  {name:<{wide}}  {took:>6}  {result}")
     return lines

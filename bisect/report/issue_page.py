@@ -58,8 +58,8 @@ def run_sections(run: RecordedRun) -> list[Section]:
     ]
     found += _titled_section("Checkpoints", checkpoint_table(read_timeline(run)), 85)
     if run.verdict and run.outcome != "ok":
-        told = places_table(run.verdict, ranks, job_of_verdict(run.verdict))
-        found += _titled_section("Where the ranks were", told, 80)
+        table = places_table(run.verdict, ranks, job_of_verdict(run.verdict))
+        found += _titled_section("Where the ranks were", table, 80)
     found += culprit_stack_sections(run)
     found += stack_tree_sections(run)
     found += other_stack_sections(run)
@@ -117,8 +117,8 @@ def _left_out(names: Sequence[str]) -> str:
 
 
 def _foot(masked: Masked) -> str:
-    told = f"masked: {masked.words}" if masked.counts else "no secret was found in it"
-    return f"<sub>Made by hangbisect; {told}. Read before you post.</sub>"
+    masking = f"masked: {masked.words}" if masked.counts else "no secret was found in it"
+    return f"<sub>Made by hangbisect; {masking}. Read before you post.</sub>"
 
 
 _MOST_ANSWER_LINES = 60  # of the answer, that are never cut
@@ -318,7 +318,7 @@ def _describe_rank(one: RankFacts, job: JobFacts) -> str:
 
 def _format_hosts(them: Sequence[RankFacts]) -> str:
     hosts = list(dict.fromkeys(one.host for one in them if one.host))
-    told = ", ".join(inline_code(host, 60) for host in hosts[:_MOST_HOSTS])
+    names = ", ".join(inline_code(host, 60) for host in hosts[:_MOST_HOSTS])
     if len(them) == 1 and them[0].pid is not None:
-        told += f" pid {them[0].pid}"
-    return told + (f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else "")
+        names += f" pid {them[0].pid}"
+    return names + (f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else "")

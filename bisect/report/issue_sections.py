@@ -202,8 +202,8 @@ def other_stack_sections(run: RecordedRun) -> list[Section]:
     left = groups[MOST_OTHERS:]
     if left:
         count = sum(map(len, left))
-        told = f"{format_count(count, 'more stack')} in the folder stacks/"
-        sections.append(Section(told, 10, told, told))
+        text = f"{format_count(count, 'more stack')} in the folder stacks/"
+        sections.append(Section(text, 10, text, text))
     return sections
 
 
@@ -258,9 +258,9 @@ def version_sections(run: RecordedRun) -> list[Section]:
         **_find_environment(run).versions,
         **(run.verdict.versions if run.verdict else {}),
     }
-    told = [inline_code(f"{name} {version}", 100) for name, version in list(found.items())[:60]]
-    told += _machine(run)
-    return [Section(f"### Versions\n\n{', '.join(told)}", 86, "versions")] if told else []
+    versions = [inline_code(f"{name} {version}", 100) for name, version in list(found.items())[:60]]
+    versions += _machine(run)
+    return [Section(f"### Versions\n\n{', '.join(versions)}", 86, "versions")] if versions else []
 
 
 def _find_environment(run: RecordedRun) -> JobEnvironment:
@@ -269,14 +269,14 @@ def _find_environment(run: RecordedRun) -> JobEnvironment:
 
 def _machine(run: RecordedRun) -> list[str]:
     environment = _find_environment(run)
-    told = [inline_code(f"Linux {environment.kernel}", 100)] if environment.kernel else []
+    parts = [inline_code(f"Linux {environment.kernel}", 100)] if environment.kernel else []
     if environment.processors:
-        told.append(format_count(environment.processors, "core"))
+        parts.append(format_count(environment.processors, "core"))
     if run.world_size:
-        told.append(format_count(run.world_size, "rank"))
+        parts.append(format_count(run.world_size, "rank"))
     names = [gpu.name for gpu in run.facts.machine.gpus]
-    told += [f"{names.count(name)} × {inline_code(name, 60)}" for name in dict.fromkeys(names[:64])]  # noqa: RUF001  # a sign that is read at once
-    return told
+    parts += [f"{names.count(n)} × {inline_code(n, 60)}" for n in dict.fromkeys(names[:64])]  # noqa: RUF001  # a sign that is read at once
+    return parts
 
 
 def difference_sections(run: RecordedRun) -> list[Section]:

@@ -70,19 +70,19 @@ class MatrixResult:
 
 
 def result_table(
-    told: MatrixResult, *, width: int | None = None, colours: bool = False
+    outcome: MatrixResult, *, width: int | None = None, colours: bool = False
 ) -> list[str]:
     """Return a row for each cell; `width` is the terminal's, None for a pipe: nothing is cut."""
-    ran = {one.number: one for one in told.ran}
-    rows = [_HEAD, *(_format_cell_row(cell, ran.get(cell.number)) for cell in told.cells)]
-    if all(format_setting(cell.setting) in (cell.name, AS_IT_IS) for cell in told.cells):
+    ran = {one.number: one for one in outcome.ran}
+    rows = [_HEAD, *(_format_cell_row(cell, ran.get(cell.number)) for cell in outcome.cells)]
+    if all(format_setting(cell.setting) in (cell.name, AS_IT_IS) for cell in outcome.cells):
         rows = [(*row[:2], *row[3:]) for row in rows]
     widths = [max(len(_short(row[i])) for row in rows) for i in range(len(rows[0]) - 1)]
     lines = [_line(row, widths, width) for row in rows]
     if not colours:
         return lines
     before = sum(width + 2 for width in widths[:-2])  # the result stands before the seconds
-    results = [None, *(ran[c.number].result if c.number in ran else None for c in told.cells)]
+    results = [None, *(ran[c.number].result if c.number in ran else None for c in outcome.cells)]
     return [
         _colour_result(line, before, result) for line, result in zip(lines, results, strict=True)
     ]
@@ -117,33 +117,33 @@ def _colour_result(line: str, at: int, result: CellOutcome | None) -> str:
     return f"{line[:at]}\x1b[{_COLOURS.get(result, _OTHER)}m{line[at:end]}\x1b[0m{line[end:]}"
 
 
-def summarise_matrix(told: MatrixResult) -> str:
+def summarise_matrix(results: MatrixResult) -> str:
     """Return how many cells ended how, and how long all took."""
-    ended = [ran.result for ran in told.ran]
+    ended = [ran.result for ran in results.ran]
     counts = [f"{ended.count(came)} {came}" for came in dict.fromkeys(ended)]
-    left = len(told.cells) - len(told.ran)
+    left = len(results.cells) - len(results.ran)
     counts += [f"{left} not run"] if left else []
-    return f"{format_count(len(told.cells), 'cell')}: {', '.join(counts)}; " + (
-        format_seconds(told.seconds)
+    return f"{format_count(len(results.cells), 'cell')}: {', '.join(counts)}; " + (
+        format_seconds(results.seconds)
     )
 
 
 # ---- for programs --------------------------------------------------------------------------------
 
 
-def record_matrix(told: MatrixResult) -> RecordedMatrix:
+def record_matrix(results: MatrixResult) -> RecordedMatrix:
     """Return what matrix.json holds, secrets masked."""
-    ran = {one.number: one for one in told.ran}
+    ran = {one.number: one for one in results.ran}
     return RecordedMatrix(
-        scenario=told.scenario,
-        title=told.title,
-        started_in=told.started_in,
-        started=told.started,
-        seconds=round(told.seconds, 3),
-        jobs=told.jobs,
-        status=told.status,
-        complete=len(told.ran) == len(told.cells) and not told.interrupted,
-        cells=tuple(_record_cell(cell, ran.get(cell.number)) for cell in told.cells),
+        scenario=results.scenario,
+        title=results.title,
+        started_in=results.started_in,
+        started=results.started,
+        seconds=round(results.seconds, 3),
+        jobs=results.jobs,
+        status=results.status,
+        complete=len(results.ran) == len(results.cells) and not results.interrupted,
+        cells=tuple(_record_cell(cell, ran.get(cell.number)) for cell in results.cells),
         versions={"hangbisect": VERSION},
     )
 
@@ -173,15 +173,15 @@ def _message(ran: CellRun) -> str:
     return f"{ran.result}{between}{ran.where}" if ran.where else ran.result
 
 
-def matrix_junit(told: MatrixResult) -> str:
+def matrix_junit(results: MatrixResult) -> str:
     """Return JUnit XML: a test a cell; a hang, a crash or a slow one is a failure."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
-    ran = {one.number: one for one in told.ran}
-    suite = TestSuite(printable(told.title) or "hangbisect matrix")
-    for cell in told.cells:
+    ran = {one.number: one for one in results.ran}
+    suite = TestSuite(printable(results.title) or "hangbisect matrix")
+    for cell in results.cells:
         one = ran.get(cell.number)
-        test = TestCase(printable(cell.name), classname=f"hangbisect.{_stem(told.scenario)}")
+        test = TestCase(printable(cell.name), classname=f"hangbisect.{_stem(results.scenario)}")
         if one is None or one.result == "interrupted":
             test.result = [Skipped("not run: the matrix was interrupted")]
         else:

@@ -142,10 +142,12 @@ def _collectives(ranks: Sequence[DumpedRank]) -> list[str]:
         for text in _ends(known.facts):
             places.setdefault(text, []).append(known.facts.rank)
     lines = [f"collectives, as {' and '.join(_name_sources(ranks))} has them"]
-    told = [f"{format_ranks(where)}: {text}" for text, where in places.items()]
-    lines += told[:_LOGS]
+    collectives = [f"{format_ranks(where)}: {text}" for text, where in places.items()]
+    lines += collectives[:_LOGS]
     return lines + (
-        [f"({format_count(len(told) - _LOGS, 'more line')})"] if len(told) > _LOGS else []
+        [f"({format_count(len(collectives) - _LOGS, 'more line')})"]
+        if len(collectives) > _LOGS
+        else []
     )
 
 

@@ -185,9 +185,9 @@ class Redactor:
         Quotes around it stay, as a debugger words a text.
         """
         inner = value[1:-1] if _is_quoted(value) else value
-        told = says(name)
-        if (told is Says.SECRET and _can_be_secret(inner)) or (
-            told is Says.PERHAPS and looks_secret(inner)
+        name_says = says(name)
+        if (name_says is Says.SECRET and _can_be_secret(inner)) or (
+            name_says is Says.PERHAPS and looks_secret(inner)
         ):
             kind = kind_of_secret(inner) or kind_by_name(name)
             met = self._met
@@ -242,13 +242,13 @@ class Redactor:
 
     def _mapping(self, value: Mapping[Any, Any], outer: str) -> dict[Any, Any]:
         """Return a mapping redacted; `outer` is the name that it stands under itself."""
-        told = says(outer)
+        name_says = says(outer)
         redacted: dict[Any, Any] = {}
         for key, item in value.items():
             own = str(key)
             if own == "value" and isinstance(value.get("name"), str):  # {"name": ..., "value": ...}
                 own = value["name"]
-            elif told is not Says.NOTHING and says(own) is Says.NOTHING:
+            elif name_says is not Says.NOTHING and says(own) is Says.NOTHING:
                 own = outer
             shown = self.text(key) if isinstance(key, str) and key not in self._harmless else key
             while shown in redacted:
@@ -345,8 +345,8 @@ def _list_run_parts(run: RecordedRun) -> Iterator[Any]:
     for one in run.everywhere:
         yield from map(to_json, (one.environment, one.verdict, one.answer))
     for one in run.everywhere:
-        told = [encode(event) for event in one.events]
-        yield from (one.evidence, told, dict(sorted(one.stacks.items())), one.merged)
+        events = [encode(event) for event in one.events]
+        yield from (one.evidence, events, dict(sorted(one.stacks.items())), one.merged)
 
 
 def _named_texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

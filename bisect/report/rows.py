@@ -47,8 +47,8 @@ class Answer:
 
 def make_rows(label: str, *texts: str) -> list[Row]:
     """Return a row with these texts, none if there is nothing to say."""
-    told = [join_lines(text) for text in texts if text]
-    return [Row(label, told[0], tuple(told[1:]))] if told else []
+    lines = [join_lines(text) for text in texts if text]
+    return [Row(label, lines[0], tuple(lines[1:]))] if lines else []
 
 
 def add_detail(rows: Sequence[Row], texts: Sequence[str]) -> list[Row]:

@@ -260,13 +260,13 @@ def find_launch_differences(a: RecordedRun, b: RecordedRun) -> Iterator[SettingD
 
 def _drop_report_flags(words: Iterable[Any]) -> list[str]:
     """Return a command without what changes only how it is printed."""
-    told: list[str] = []
+    words_kept: list[str] = []
     is_value = False
     for word in map(str, words):
         if not is_value and not word.startswith(_REPORT_FLAGS):
-            told.append(word)
+            words_kept.append(word)
         is_value = not is_value and word == "--run-dir"
-    return told
+    return words_kept
 
 
 def _differing_words(one: Sequence[str], other: Sequence[str]) -> tuple[list[str], list[str]]:

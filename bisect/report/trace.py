@@ -25,10 +25,10 @@ from .run_reader.timeline import RankRow, Span, read_timeline, wall_clock_offset
 def make_trace(run: RecordedRun) -> dict[str, Any]:
     """Return the run as the content of a trace file, ready for JSON. Nothing in it is redacted."""
     times = read_timeline(run)
-    rows, told = times.rows or _rows_from_verdict(run), _read_moments(run, times.began)
+    rows, moments = times.rows or _rows_from_verdict(run), _read_moments(run, times.began)
     hosts = {row.rank: row.host for row in rows}
-    ranks = sorted({one.rank for one in told if one.rank is not None} | hosts.keys())
-    pids = _pids(ranks, told)
+    ranks = sorted({one.rank for one in moments if one.rank is not None} | hosts.keys())
+    pids = _pids(ranks, moments)
     watch = max(pids.values(), default=0) + 1
     named = [
         event
@@ -36,8 +36,8 @@ def make_trace(run: RecordedRun) -> dict[str, Any]:
         for event in _name_process(rank, at, pids[rank], hosts.get(rank, ""))
     ]
     events = [event for row in rows for event in slice_events(row, pids[row.rank])]
-    events += [event for one in told for event in _moment_events(one, pids, watch)]
-    events += _verdict(run, watch, times.length or max((one.at for one in told), default=0.0))
+    events += [event for one in moments for event in _moment_events(one, pids, watch)]
+    events += _verdict(run, watch, times.length or max((one.at for one in moments), default=0.0))
     return {
         # In their order within one moment: a slice ends before the next begins.
         "traceEvents": [
@@ -51,12 +51,14 @@ def make_trace(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def _pids(ranks: Sequence[RankId], told: Iterable[_Moment]) -> dict[RankId, int]:
+def _pids(ranks: Sequence[RankId], moments: Iterable[_Moment]) -> dict[RankId, int]:
     """Return the number of each rank's process: its own pid; where machines share one, or one is
     not known, numbers from 1, for 0 is no process to the viewers.
     """
     known = {
-        one.rank: pid for one in told if one.rank is not None and is_rank(pid := _pid_of(one.what))
+        one.rank: pid
+        for one in moments
+        if one.rank is not None and is_rank(pid := _pid_of(one.what))
     }
     own = [known.get(rank, 0) for rank in ranks]
     is_usable = len(set(own)) == len(own) and min(own, default=0) > 0
@@ -102,23 +104,23 @@ def _pid_of(what: Event | Mapping[str, Any]) -> object:
 
 def _read_moments(run: RecordedRun, began: float | None) -> list[_Moment]:
     """Return all that every node has; `began`: when the first rank did, in seconds since 1970."""
-    told = []
+    moments = []
     for part in run.everywhere:
         looks = list(_looks(part))
         zero = _first_moment(part.events, looks)
         if began is not None:
             zero = began - wall_clock_offset(part.events)
-        told += [_Moment(one.at - zero, one.rank, one) for one in part.events]
-        told += [_Moment(float(look["at"]) - zero, rank, look) for rank, look in looks]
-    return told
+        moments += [_Moment(one.at - zero, one.rank, one) for one in part.events]
+        moments += [_Moment(float(look["at"]) - zero, rank, look) for rank, look in looks]
+    return moments
 
 
 def _first_moment(
-    told: Sequence[Event], looks: Sequence[tuple[RankId, Mapping[str, Any]]]
+    events: Sequence[Event], looks: Sequence[tuple[RankId, Mapping[str, Any]]]
 ) -> float:
     """Return the first moment that a node knows of, on its own clock."""
-    times = [one.at for one in told]
-    times += [one.began for one in told if isinstance(one, Hello) and one.began]
+    times = [one.at for one in events]
+    times += [one.began for one in events if isinstance(one, Hello) and one.began]
     return float(min([*times, *(look["at"] for _, look in looks)], default=0.0))
 
 
@@ -162,8 +164,8 @@ def _moment_events(one: _Moment, pids: Mapping[RankId, int], watch: int) -> Iter
         yield instant_event(pid, LOOKS, one.at, f"the clock ran out: {what.clock}", "watch")
     elif isinstance(what, Bye | Ended):
         error = what.error if isinstance(what, Bye) else None
-        told = {"status": what.status, "error": error}
-        yield instant_event(pid, CALLS, one.at, what.kind, "end", **told)
+        values = {"status": what.status, "error": error}
+        yield instant_event(pid, CALLS, one.at, what.kind, "end", **values)
 
 
 def _verdict(run: RecordedRun, watch: int, at: float) -> list[TraceEvent]:
@@ -171,8 +173,8 @@ def _verdict(run: RecordedRun, watch: int, at: float) -> list[TraceEvent]:
         return []
     culprit, cause = run.verdict.ranks.culprit, run.verdict.cause
     name = run.outcome + (f" of {format_ranks(culprit)}" if culprit else "")
-    told = {"call": run.verdict.call, "cause": cause.title if cause else None}
-    return [instant_event(watch, STEPS, at, name, "verdict", **told)]
+    values = {"call": run.verdict.call, "cause": cause.title if cause else None}
+    return [instant_event(watch, STEPS, at, name, "verdict", **values)]
 
 
 TraceEvent = dict[str, Any]
@@ -204,9 +206,9 @@ def instant_event(
     """Return something that happened `at` so many seconds; `arguments` without a value are left
     out.
     """
-    told = {key: value for key, value in arguments.items() if value not in (None, "")}
+    given = {key: value for key, value in arguments.items() if value not in (None, "")}
     event = {"ph": "i", "s": "t", "pid": pid, "tid": tid, "ts": microseconds(at), "name": name}
-    return {**event, "cat": cat, **({"args": told} if told else {})}
+    return {**event, "cat": cat, **({"args": given} if given else {})}
 
 
 def counter_event(pid: int, at: float, name: str, value: float) -> TraceEvent:

@@ -114,8 +114,8 @@ def _word_verdict_headline(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
     size = format_count(verdict.world_size, "rank")
     if hosts > 1:
         size = f"{format_count(hosts, 'node')}, {size}"
-    told = f"{format_seconds(verdict.seconds.total)} after start, {size}"
-    return "  ".join(part for part in (verdict.outcome.upper(), where, told) if part)
+    size_and_time = f"{format_seconds(verdict.seconds.total)} after start, {size}"
+    return "  ".join(part for part in (verdict.outcome.upper(), where, size_and_time) if part)
 
 
 def format_place(place: CheckpointPlace) -> str:
@@ -224,8 +224,8 @@ def _word_subgroups(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts])
         return []
     from ..diagnosis.pending_operations import describe_subgroups  # for a hang alone
 
-    told = describe_subgroups(ranks, job.package)[:_MOST_GROUPS]
-    return [row for one in told for row in make_rows("group", one.removeprefix("group "))]
+    groups = describe_subgroups(ranks, job.package)[:_MOST_GROUPS]
+    return [row for one in groups for row in make_rows("group", one.removeprefix("group "))]
 
 
 def _describe_waiting_ranks(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
@@ -266,10 +266,10 @@ def chain_texts(verdict: Verdict, room: int) -> list[str]:
     ring = bool(edges) and edges[-1].target == edges[0].source
     if not ring and edges and edges[0].kind == "process":
         edges = edges[1:]  # its child, which the row above names
-    told = _join_hops(edges)
-    if not told or (len(told) == 1 and edges[-1].kind in _KINDS_WITHOUT_DETAIL and not ring):
-        told = [verdict.waits_for.detail] if verdict.waits_for is not None else []
-    return told[-max(1, min(room, _MOST_HOPS)) :]
+    texts = _join_hops(edges)
+    if not texts or (len(texts) == 1 and edges[-1].kind in _KINDS_WITHOUT_DETAIL and not ring):
+        texts = [verdict.waits_for.detail] if verdict.waits_for is not None else []
+    return texts[-max(1, min(room, _MOST_HOPS)) :]
 
 
 def _edges_from_culprit(verdict: Verdict) -> tuple[Edge, ...]:

@@ -278,11 +278,11 @@ class ReachedToggles:
     inside: bool = True  # a rank spoke at all: something can be changed inside it
 
 
-def parse_reached(told: Iterable[str], inside: bool = True) -> ReachedToggles:
+def parse_reached(words: Iterable[str], inside: bool = True) -> ReachedToggles:
     """Return what was told in the words of rank/patches.py: "num_workers=4", "wandb:in-code"."""
     values: dict[str, tuple[str, ...]] = {}
     in_code: set[str] = set()
-    for word in told:
+    for word in words:
         if word.endswith(IN_CODE):
             in_code.add(word.removesuffix(IN_CODE))
             continue
@@ -322,7 +322,7 @@ def why_unused(entry: Toggle, reached: ReachedToggles | None) -> str:
     if not reached.inside:
         only_inside = entry.in_code and not entry.by_environment
         return "no rank told of itself, so that nothing is changed inside it" * bool(only_inside)
-    unseen = entry.told and entry.name not in reached.values
+    unseen = entry.reports_itself and entry.name not in reached.values
     return UNREACHED if unseen else ""
 
 

@@ -22,7 +22,7 @@ WANDB = Toggle(
         ("offline", "wandb.init(mode='offline')"),
         ("off", "wandb.init(mode='disabled')"),
     ),
-    told=True,
+    reports_itself=True,
 )
 
 STRATEGY = Toggle(
@@ -37,7 +37,7 @@ STRATEGY = Toggle(
     accepts="strategy",
     in_code=((ANY, "Trainer(strategy='VALUE')"),),
     libraries=("lightning", "pytorch_lightning", "lightning_fabric"),
-    told=True,
+    reports_itself=True,
 )
 
 FILES = Toggle(
@@ -66,7 +66,7 @@ HUB = (
         pipelines=("startup", "generation", "finetuning", "replay"),
         environment=(("offline", "HF_HUB_OFFLINE", "1"),),
         needs=("--tokenizer", "--model"),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="proxy",
@@ -94,7 +94,7 @@ DATA = (
         help="worker processes of each rank's DataLoader",
         accepts="count",
         in_code=((ANY, "DataLoader(num_workers=VALUE)"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="worker_start",
@@ -107,7 +107,7 @@ DATA = (
         help="how DataLoader workers are started",
         needs=("--num-workers",),
         in_code=((ANY, "DataLoader(multiprocessing_context='VALUE')"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="tokenizers_parallelism",
@@ -121,7 +121,7 @@ DATA = (
             ("on", "TOKENIZERS_PARALLELISM", "true"),
             ("off", "TOKENIZERS_PARALLELISM", "false"),
         ),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="pin_memory",
@@ -134,7 +134,7 @@ DATA = (
         help="whether the DataLoader pins its batches, in a thread of its own",
         gpu=True,
         in_code=(("on", "DataLoader(pin_memory=True)"), ("off", "DataLoader(pin_memory=False)")),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="packing",
@@ -156,7 +156,7 @@ DATA = (
             ),
         ),
         in_code=(("on", "SFTConfig(packing=True)"), ("off", "SFTConfig(packing=False)")),
-        told=True,
+        reports_itself=True,
     ),
 )
 
@@ -176,7 +176,7 @@ MODEL = (
             ("local-files-only", "GenerationConfig.from_pretrained(..., local_files_only=True)"),
             ("direct", "GenerationConfig(...)"),
         ),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="device_map",
@@ -208,7 +208,7 @@ MODEL = (
             ),
         ),
         in_code=(("none", "from_pretrained(..., device_map={'': LOCAL_RANK})"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="attention",
@@ -229,7 +229,7 @@ MODEL = (
             ),
         ),
         in_code=((ANY, "from_pretrained(..., attn_implementation='VALUE')"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="gradient_checkpointing",
@@ -242,7 +242,7 @@ MODEL = (
         help="whether the backward pass computes activations again rather than keep them",
         pipelines=("startup", "finetuning"),
         in_code=(("off", "TrainingArguments(gradient_checkpointing=False)"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="compile",
@@ -263,7 +263,7 @@ MODEL = (
             ),
         ),
         environment=(("off", "TORCHDYNAMO_DISABLE", "1"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="callbacks",
@@ -275,7 +275,7 @@ MODEL = (
         cost="memory is not logged",
         help="callbacks of the Trainer: that of step 10 (yours, with --use callbacks=...), or none",
         in_code=(("none", "Trainer(callbacks=...) without those that only watch"),),
-        told=True,
+        reports_itself=True,
     ),
 )
 
@@ -294,7 +294,7 @@ PROBES = (
         help="the process group's backend; auto: Lightning's choice for the accelerator",
         gpu=True,
         in_code=((ANY, "init_process_group(backend='VALUE')"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="accelerator",

@@ -35,7 +35,7 @@ def _of_nccl(
         help=help,
         accepts="text" if AS_SET in values else "choice",
         gpu=True,
-        told=True,
+        reports_itself=True,
     )
 
 
@@ -82,7 +82,7 @@ NETWORK = (
         one_node=True,
         help="the network interface that gloo may use",
         accepts="text",
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="torch_distributed_debug",
@@ -93,7 +93,7 @@ NETWORK = (
         read_how=_GROUP,
         cost="OFF: torch no longer compares what ranks call",
         help="torch's own checks of collectives; DETAIL adds a group and a barrier of its own",
-        told=True,
+        reports_itself=True,
     ),
 )
 
@@ -142,7 +142,7 @@ GENERATION = (
         accepts="count",
         pipelines=_GENERATION,
         in_code=((ANY, "generate(..., max_new_tokens=VALUE)"),),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="max_length",
@@ -170,7 +170,7 @@ GENERATION = (
             ("on", "generate(..., do_sample=True)"),
             ("off", "generate(..., do_sample=False)"),
         ),
-        told=True,
+        reports_itself=True,
     ),
     Toggle(
         name="quantization",

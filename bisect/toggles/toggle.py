@@ -67,7 +67,7 @@ class Toggle:
     environment: tuple[tuple[str, str, str], ...] = ()  # (value, variable, its value)
     in_code: tuple[tuple[str, str], ...] = ()  # (value, the change): "DataLoader(num_workers=0)"
     # A rank tells when a script comes to a call of this toggle: one that never does, has it not.
-    told: bool = False
+    reports_itself: bool = False
     libraries: tuple[
         str, ...
     ] = ()  # of which it changes a call; (): of one that any script may use

@@ -182,8 +182,8 @@ def _explain_outcome(
         )
     if answer == "harmed":
         last = next((t for t in reversed(trials) if t.result == "other"), None)
-        told = f": {last.why}" if last else ""
-        return f"with all safe it fails in another way{told}"
+        reason = f": {last.why}" if last else ""
+        return f"with all safe it fails in another way{reason}"
     if answer == "comes and goes":
         return "under one setting it hung and passed"
     if found is not None and answer == "passes" and found.without.hangs:

@@ -229,10 +229,10 @@ def choose_toggles(
         elif toggle.kind == "remedy":
             remedies.append(toggle)
     names = [toggle.name for toggle in plan.table if toggle.kind == "remedy"]
-    told = {name: why for name, why in unused.items() if name in names}
+    reasons = {name: why for name, why in unused.items() if name in names}
     probes = tuple(t for t in left if t.describes and t.name not in plan.without)
     remedies.sort(key=lambda toggle: not toggle.own)  # who declares some suspects them
-    return UsableToggles(tuple(remedies), probes, told)
+    return UsableToggles(tuple(remedies), probes, reasons)
 
 
 def base_of_flaky(plan: IsolationPlan) -> dict[str, str]:
@@ -322,7 +322,9 @@ class Starter:
         plan = self._plan
         if plan.ours:
             return {}
-        asked = {toggle.name: ASKED for toggle in plan.table if toggle.told or toggle.in_code}
+        asked = {
+            toggle.name: ASKED for toggle in plan.table if toggle.reports_itself or toggle.in_code
+        }
         set_to = {
             **parse_toggle_values(plan.environ.get(STEER, "")),
             **parse_toggle_values(made.environment.get(STEER, "")),

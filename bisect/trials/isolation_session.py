@@ -72,7 +72,7 @@ def isolate(request: IsolationRequest) -> int:
     work = make_job(request)
     check_program(work.plan.command[0], work.plan.environ)
     remedies = choose_toggles(work.plan).remedies
-    told = format_expectation(
+    expectation = format_expectation(
         work.plan.command,
         work.plan.environ,
         remedies,
@@ -84,8 +84,12 @@ def isolate(request: IsolationRequest) -> int:
     )
     asks = not (work.plan.ours or request.yes)
     if not asks:
-        tell(told[0].replace("your command", "it") if work.plan.ours else "\n".join(told))
-    elif not ask_person(told):
+        tell(
+            expectation[0].replace("your command", "it")
+            if work.plan.ours
+            else "\n".join(expectation)
+        )
+    elif not ask_person(expectation):
         tell("nothing was started")
         return INTERRUPTED
     record = IsolationRecord(work.folder)
@@ -105,7 +109,7 @@ def _run_isolation(
         keep=_record_writer(record),
         verdict_of=_verdict_of,
         reached_by=_reached_by,
-        may_go_on=(lambda told: ask_person(told, stopping)) if asks else _tell_and_go_on,
+        may_go_on=(lambda lines: ask_person(lines, stopping)) if asks else _tell_and_go_on,
         recorded=work.recorded,
         stopping=stopping,
     ).run()
@@ -167,14 +171,14 @@ def tell(text: str) -> None:
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def _tell_and_go_on(told: Sequence[str]) -> bool:
-    tell("\n".join(told))
+def _tell_and_go_on(lines: Sequence[str]) -> bool:
+    tell("\n".join(lines))
     return True
 
 
-def ask_person(told: Sequence[str], stopping: threading.Event | None = None) -> bool:
+def ask_person(lines: Sequence[str], stopping: threading.Event | None = None) -> bool:
     """Return whether the person at the terminal agrees. Raises UsageError where there is none."""
-    tell("\n".join(told))
+    tell("\n".join(lines))
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at, and --yes is not given", "Add --yes.")
     print("Start? [y/N] ", end="", file=sys.stderr, flush=True)
@@ -364,8 +368,10 @@ class IsolationSearch:
         """Search for what avoids a hang that comes and goes."""
         self._flaky = True
         confidence, remedies = self._plan.confidence, self._usable.remedies
-        told = format_flaky_expectation(len(remedies), self._starts.trials, confidence)
-        if not (self._plan.flaky or self._may_go_on(told)):  # asked for, and told before the first
+        expectation = format_flaky_expectation(len(remedies), self._starts.trials, confidence)
+        if not (
+            self._plan.flaky or self._may_go_on(expectation)
+        ):  # asked for, and told before the first
             self._end = NoMoreStarts("not agreed to", interrupted=True)
             self._why = "the hang comes and goes, or there is none: nothing further was started"
             return

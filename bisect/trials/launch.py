@@ -287,8 +287,8 @@ def _read_nodes(run_dir: Path, with_looks: bool = False) -> list[NodeFiles]:
 
 def _read_node(folder: Path, with_looks: bool) -> NodeFiles:
     verdict, _ = read_verdict(_read_run_json(folder, "verdict.json"))
-    told = _read_run_json(folder, "node.json")
-    record, wrong = fit_json(NodeRecord, told) if told is not None else (None, "")
+    data = _read_run_json(folder, "node.json")
+    record, wrong = fit_json(NodeRecord, data) if data is not None else (None, "")
     ranks: tuple[RankFacts, ...] = ()
     if with_looks or record is not None:
         ranks = read_evidence(_read_run_json(folder, "evidence.json") or {}).ranks
@@ -297,9 +297,9 @@ def _read_node(folder: Path, with_looks: bool) -> NodeFiles:
 
 def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:
     """Return the toggles that ranks of a user's own script reported, and whether any reported."""
-    told = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
-    names = [event.name for event in told if isinstance(event, Toggle)]
-    return names, any(isinstance(event, Hello) for event in told)
+    events = [event for folder in _list_folders(run_dir) for event in _read_events(folder)]
+    names = [event.name for event in events if isinstance(event, Toggle)]
+    return names, any(isinstance(event, Hello) for event in events)
 
 
 def seconds_at(run_dir: Path, place: HangPlace) -> float | None:
@@ -320,8 +320,8 @@ def _stays_at(stays: Stays, place: HangPlace, numbers: Mapping[str, int]) -> Ite
     that is the place; or in the step of a script of the user's own, each time.
     """
     number = numbers.get(place.checkpoint or "")
-    told = [stay for stay in stays.all() if stay.kind in ("step", "phase", "own step")]
-    for stay, following in zip_longest(told, told[1:]):
+    of_steps = [stay for stay in stays.all() if stay.kind in ("step", "phase", "own step")]
+    for stay, following in zip_longest(of_steps, of_steps[1:]):
         if stay.kind == "own step":
             name = stay.checkpoint or stay.name
             is_it, end = (name, stay.phase) == (place.checkpoint, place.phase), stay.end

@@ -94,7 +94,7 @@ def run_matrix(asked: MatrixRequest) -> int:
         left = [cell for cell in listed if cell_mark(cell, around) not in done]
         return _print_commands(left, around, each)
     record = MatrixRecord(folder)
-    told = MatrixResult(
+    results = MatrixResult(
         scenario=file if file in scenario_names() else os.path.abspath(file),
         title=scenario.title,
         started_in=str(around.started_in),
@@ -105,10 +105,10 @@ def run_matrix(asked: MatrixRequest) -> int:
         cells=listed,
         ran=(),
     )
-    told = _run_cells(told, around, each, done, record, _choose_view(asked.plain))
-    record.write(told)
-    record.write_junit(told)
-    return _print_answer(told, asked, record)
+    results = _run_cells(results, around, each, done, record, _choose_view(asked.plain))
+    record.write(results)
+    record.write_junit(results)
+    return _print_answer(results, asked, record)
 
 
 # ---- what is to be run ---------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _print_commands(
 
 
 def _run_cells(
-    told: MatrixResult,
+    results: MatrixResult,
     around: MatrixContext,
     each: Sequence[MachineShare],
     done: Mapping[str, CellRun],
@@ -186,11 +186,11 @@ def _run_cells(
 
     def so_far(ran: Sequence[CellRun], interrupted: bool = False) -> MatrixResult:
         seconds = time.monotonic() - began
-        return replace(told, ran=tuple(ran), seconds=seconds, interrupted=interrupted)
+        return replace(results, ran=tuple(ran), seconds=seconds, interrupted=interrupted)
 
     with stopping_by_signals() as stopping:
         matrix = Matrix(
-            told.cells,
+            results.cells,
             around,
             each,
             recorded=done,
@@ -211,7 +211,7 @@ def _run_cells(
             view.close()
             matrix.close()
         ended = [one for one in matrix.ran() if one.result != "interrupted"]
-        return so_far(matrix.ran(), stopping.is_set() and len(ended) < len(told.cells))
+        return so_far(matrix.ran(), stopping.is_set() and len(ended) < len(results.cells))
 
 
 def _seconds_left(now: Sequence[CellState], jobs: int) -> float | None:
@@ -231,38 +231,42 @@ def _choose_view(plain: bool) -> MatrixView:
 # ---- the answer ----------------------------------------------------------------------------------
 
 
-def _print_answer(told: MatrixResult, asked: MatrixRequest, record: MatrixRecord) -> int:
+def _print_answer(results: MatrixResult, asked: MatrixRequest, record: MatrixRecord) -> int:
     if asked.json:
-        print(json.dumps(to_json(record_matrix(told)), indent=1))
+        print(json.dumps(to_json(record_matrix(results)), indent=1))
     else:
         terminal = sys.stdout.isatty() and not asked.plain
         colours = terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         width = None if asked.plain else terminal_width()
         print(
             "\n".join(
-                [*result_table(told, width=width, colours=colours), "", summarise_matrix(told)]
+                [
+                    *result_table(results, width=width, colours=colours),
+                    "",
+                    summarise_matrix(results),
+                ]
             )
         )
-        print(f"report  {_name_files(told)}, {JUNIT_FILE} beside it")
+        print(f"report  {_name_files(results)}, {JUNIT_FILE} beside it")
     if record.trouble:
         print(f"hangbisect: {record.trouble}", file=sys.stderr)
-    if told.interrupted:
-        print(f"interrupted; to go on: {_resume_command(Path(told.folder))}", file=sys.stderr)
-    if _is_to_be_reported(told):
+    if results.interrupted:
+        print(f"interrupted; to go on: {_resume_command(Path(results.folder))}", file=sys.stderr)
+    if _is_to_be_reported(results):
         sys.stdout.flush()
-        make_reports_now(told.folder, trials=True)
-    return told.status
+        make_reports_now(results.folder, trials=True)
+    return results.status
 
 
-def _name_files(told: MatrixResult) -> str:
-    matrix = os.path.join(told.folder, MATRIX_FILE)
-    if not _is_to_be_reported(told):
+def _name_files(results: MatrixResult) -> str:
+    matrix = os.path.join(results.folder, MATRIX_FILE)
+    if not _is_to_be_reported(results):
         return matrix
-    return f"{os.path.join(told.folder, REPORT_FILE)}: paste it into an issue; {MATRIX_FILE}"
+    return f"{os.path.join(results.folder, REPORT_FILE)}: paste it into an issue; {MATRIX_FILE}"
 
 
-def _is_to_be_reported(told: MatrixResult) -> bool:
-    return told.status != 0 and not told.interrupted
+def _is_to_be_reported(results: MatrixResult) -> bool:
+    return results.status != 0 and not results.interrupted
 
 
 MATRIX_FILE, JUNIT_FILE = "matrix.json", "junit.xml"
@@ -285,14 +289,14 @@ class MatrixRecord:
         if not reached:
             raise UsageError(f"nothing can be written in {folder}", "Name another with --run-dir.")
 
-    def write(self, told: MatrixResult) -> None:
+    def write(self, results: MatrixResult) -> None:
         """Write what is known. A disk that is full must not end the cells that run."""
-        text = json.dumps(to_json(record_matrix(told)), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(to_json(record_matrix(results)), indent=1, ensure_ascii=False) + "\n"
         self._write(MATRIX_FILE, text)
 
-    def write_junit(self, told: MatrixResult) -> None:
+    def write_junit(self, results: MatrixResult) -> None:
         """Write JUnit XML."""
-        self._write(JUNIT_FILE, matrix_junit(told))
+        self._write(JUNIT_FILE, matrix_junit(results))
 
     def _write(self, name: str, text: str) -> None:
         try:

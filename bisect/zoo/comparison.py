@@ -175,8 +175,8 @@ def _find_wrong_wait(truth: Truth, wait: Wait | None) -> tuple[str, ...]:
     kind = wait.kind if wait else "nothing"
     if truth.waits_for and kind not in truth.waits_for:
         return (f"waits for {kind}",)
-    told = f"{wait.process or ''} {wait.detail}" if wait else ""
-    return () if re.search(truth.detail, told) else (f"detail {told.strip()!r}",)
+    text = f"{wait.process or ''} {wait.detail}" if wait else ""
+    return () if re.search(truth.detail, text) else (f"detail {text.strip()!r}",)
 
 
 def _compare_component(truth: Truth, verdict: Verdict) -> Right:

@@ -54,11 +54,11 @@ def assigned_in(text: str) -> Iterator[Span]:
         if start < done:
             continue
         name = text[start:end]
-        told = says(name)
-        if told is Says.NOTHING or lowered.endswith(_HEADERS, start, end):
+        name_says = says(name)
+        if name_says is Says.NOTHING or lowered.endswith(_HEADERS, start, end):
             continue
-        value = _value(text, start, end, _BARE if told is Says.SECRET else _BARE_PERHAPS)
-        if value and _is_secret(text[value[0] : value[1]], told, value[2]):
+        value = _value(text, start, end, _BARE if name_says is Says.SECRET else _BARE_PERHAPS)
+        if value and _is_secret(text[value[0] : value[1]], name_says, value[2]):
             done = value[1]
             yield Span(value[0], value[1], kind_by_name(name), by_place=True)
     if "password" in lowered and ("machine" in lowered or "login" in lowered):
@@ -127,10 +127,10 @@ def _is_escaped(text: str, stop: int, at: int) -> bool:
     return slashes % 2 == 1
 
 
-def _is_secret(value: str, told: Says, sign: str) -> bool:
+def _is_secret(value: str, name_says: Says, sign: str) -> bool:
     if is_nothing(value) or not any(map(str.isalnum, value)):
         return False
-    if told is Says.PERHAPS:
+    if name_says is Says.PERHAPS:
         return looks_secret(value)
     return not is_path(value) and not (sign in (":", "flag") and is_word_of_a_message(value))
 

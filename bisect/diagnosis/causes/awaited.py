@@ -124,8 +124,10 @@ def _child_stands_still(scene: Scene) -> Found | None:
     if list_awaited_pids(view.look) == {subject.pid}:
         return None
     where = _in_the_jobs_code(scene, view) or format_place(view)
-    told = ", ".join(part for part in (view.call_name, view.wchan) if part)
-    words = f"{format_process(view.look)} stands still in {where}" + (f" ({told})" if told else "")
+    place = ", ".join(part for part in (view.call_name, view.wchan) if part)
+    words = f"{format_process(view.look)} stands still in {where}" + (
+        f" ({place})" if place else ""
+    )
     return Found(words, {"there": where})
 
 

@@ -50,17 +50,17 @@ _connects = native_in(
 
 def _by_a_file(scene: Scene) -> Found | None:
     """The process group is made over a file:// store."""
-    told = [
+    lines = [
         value for frame in scene.frames for name, value in frame.locals if name == "init_method"
     ]
-    told += [
+    lines += [
         one.shape
         for facts in scene.culprits
         for log in facts.collectives
         for one in log.operations
         if one.kind == "init_process_group"
     ]
-    match = next((m for value in told if (m := re.search(_FILE, value))), None)
+    match = next((m for value in lines if (m := re.search(_FILE, value))), None)
     if match is None:
         found = scene.wrote(_FILE)
         match = found[1] if found else None

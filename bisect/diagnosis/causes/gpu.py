@@ -94,8 +94,8 @@ def _in_the_kernel_driver(scene: Scene) -> Found | None:
 
 def _nvml_is_silent(scene: Scene) -> Found | None:
     """NVML does not answer either."""
-    told = [m for m in scene.job.machine.missing if "NVML" in m or "nvidia" in m.lower()]
-    return Found("NVML does not answer") if told and not scene.job.machine.gpus else None
+    unanswered = [m for m in scene.job.machine.missing if "NVML" in m or "nvidia" in m.lower()]
+    return Found("NVML does not answer") if unanswered and not scene.job.machine.gpus else None
 
 
 def _child_in_cuda(scene: Scene) -> Found | None:

@@ -287,8 +287,8 @@ def _sleeps_in_native_code(scene: Scene) -> Found | None:
     if not foreign and not (own and scene.call == "pause"):
         return None
     call = format_native_function(native) if native is not None else f"{scene.call}()"
-    told = f", in {scene.call}" if scene.call else ""
-    words = f"it sleeps in {call}{told}, called in {format_place(view)}"
+    place = f", in {scene.call}" if scene.call else ""
+    words = f"it sleeps in {call}{place}, called in {format_place(view)}"
     return Found(words, {"call": call}, trust=1.0 if own else 0.6)
 
 

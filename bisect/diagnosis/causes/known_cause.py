@@ -462,11 +462,11 @@ def _is_proved(facts: Mapping[Sign, Found]) -> bool:
 
 def _weights(facts: Mapping[Sign, Found]) -> Iterable[float]:
     """Return how far each fact convinces: one that several signs show counts once."""
-    told: dict[object, float] = {}
+    weights: dict[object, float] = {}
     for sign, fact in facts.items():
         what = fact.sentence or sign
-        told[what] = max(told.get(what, 0.0), sign.weight * fact.trust)
-    return told.values()
+        weights[what] = max(weights.get(what, 0.0), sign.weight * fact.trust)
+    return weights.values()
 
 
 class _Values(dict[str, object]):

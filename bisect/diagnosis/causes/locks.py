@@ -164,8 +164,8 @@ def _held(scene: Scene) -> FileLock | None:
     known = [lock for look in reversed(looks) for lock in look.locks if lock.holder is not None]
     wanted = [lock for lock in known if lock.waiting]
     # Of a path a part may be masked; what is asked for is told from other files by its name.
-    told = find_told_lock_path(_polling(scene)).rpartition("/")[2]
-    named = [lock for lock in known if told and lock.path.endswith(told)]
+    folder = find_told_lock_path(_polling(scene)).rpartition("/")[2]
+    named = [lock for lock in known if folder and lock.path.endswith(folder)]
     found = next(iter(wanted or named or known), None)
     wait = scene.verdict.waits_for
     if found is None and wait is not None and wait.kind == "lock" and wait.pid is not None:

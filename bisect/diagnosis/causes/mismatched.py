@@ -75,9 +75,9 @@ def _log(scene: Scene, *kinds: MismatchKind) -> Mismatch | None:
 
 def _list_mismatch_values(found: Mismatch) -> dict[str, object]:
     place = f" ({found.operation.site})" if found.operation.site else ""
-    told = found.sentence.removesuffix(" (uneven batches?)")
+    sentence = found.sentence.removesuffix(" (uneven batches?)")
     return {
-        "sentence": begin_sentence(told),
+        "sentence": begin_sentence(sentence),
         "ranks": format_ranks(found.ranks),
         "call": f"{found.operation.kind}{place}",
         "condition": found.operation.condition or "a condition",

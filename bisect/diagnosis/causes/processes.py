@@ -177,9 +177,9 @@ def _program_stands_still(scene: Scene) -> Found | None:
     view = next((v for v in scene.workers if v.look.pid == program.pid), None)
     if view is None or view.running:
         return None
-    told = ", ".join(part for part in (view.call_name, view.wchan) if part)
-    values = {"where": told or "sleeps"}
-    return Found(f"{format_process(program)} stands still ({told or view.state})", values)
+    place = ", ".join(part for part in (view.call_name, view.wchan) if part)
+    values = {"where": place or "sleeps"}
+    return Found(f"{format_process(program)} stands still ({place or view.state})", values)
 
 
 def _asks_the_driver(scene: Scene) -> Found | None:

@@ -57,8 +57,8 @@ def _masters_differ(scene: Scene) -> Found | None:
     """MASTER_ADDR or MASTER_PORT is not the same on every rank."""
     for name in ("MASTER_PORT", "MASTER_ADDR"):
         values = {r.rank: v for r in scene.living if (v := _master(scene, r, name))}
-        told = {_same_name(v) if name == "MASTER_ADDR" else v for v in values.values()}
-        if len(told) > 1:
+        addresses = {_same_name(v) if name == "MASTER_ADDR" else v for v in values.values()}
+        if len(addresses) > 1:
             first, other = list(dict.fromkeys(values.values()))[:2]
             ranks = {v: next(r for r in values if values[r] == v) for v in (first, other)}
             return Found(
@@ -73,11 +73,11 @@ def _master(scene: Scene, facts: RankFacts, name: str) -> str:
     frames in which it does so: a script may pass an address of its own (init_method, store).
     """
     view = scene.views.get(facts.rank)
-    told = dict(pair for frame in view.frames if view for pair in frame.locals) if view else {}
-    if told.get("init_method", "").strip("'\"").startswith(("tcp://", "file://")):
+    values = dict(pair for frame in view.frames if view for pair in frame.locals) if view else {}
+    if values.get("init_method", "").strip("'\"").startswith(("tcp://", "file://")):
         return ""
     local = {"MASTER_PORT": "master_port", "MASTER_ADDR": "master_addr"}[name]
-    return told.get(local, "").strip("'\"") or facts.environment.get(name, "")
+    return values.get(local, "").strip("'\"") or facts.environment.get(name, "")
 
 
 def _same_name(address: str) -> str:

@@ -56,9 +56,9 @@ def _worlds_differ(scene: Scene) -> Found | None:
     groups = scene.group_values
     sizes = {r.rank: groups.get(r.rank, {}).get("world_size") for r in scene.living}
     alone = scene.ranks_in(rf"{_LIGHTNING}/strategies/single_\w+\.py")
-    told = {size for size in sizes.values() if size is not None}
-    if len(told) > 1:
-        return Found(f"worlds of {' and '.join(str(size) for size in sorted(told))}")
+    known_sizes = {size for size in sizes.values() if size is not None}
+    if len(known_sizes) > 1:
+        return Found(f"worlds of {' and '.join(str(size) for size in sorted(known_sizes))}")
     grouped = [rank for rank in sizes if rank not in alone]
     if alone and grouped:
         return Found(f"{format_ranks(alone)} trains on one device, without a group")

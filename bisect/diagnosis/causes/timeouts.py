@@ -49,15 +49,15 @@ def _a_collective_timed_out(scene: Scene) -> Found | None:
 
 def _groups_differ(scene: Scene) -> Found | None:
     """Ranks gave up in different operations."""
-    told = {}
+    limits = {}
     for facts in scene.ranks:
         found = scene.wrote(_WATCHDOG, [facts])
         if found is not None and found[1]["number"]:
-            told[facts.rank] = (int(found[1]["number"]), found[1]["kind"])
-    if len(set(told.values())) < 2:
+            limits[facts.rank] = (int(found[1]["number"]), found[1]["kind"])
+    if len(set(limits.values())) < 2:
         return None
-    behind = min(told, key=lambda rank: told[rank])
-    number, kind = told[behind]
+    behind = min(limits, key=lambda rank: limits[rank])
+    number, kind = limits[behind]
     return Found(f"rank {behind} is at {kind} number {number}, others are further")
 
 

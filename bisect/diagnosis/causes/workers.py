@@ -68,9 +68,9 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
         if not _is_idle(view) and not view.running:
             where = format_place(view)
             words = f"its worker {format_process(view.look)} stands still in {where}"
-            told = ", ".join(part for part in (view.call_name, view.wchan) if part)
+            place = ", ".join(part for part in (view.call_name, view.wchan) if part)
             values = {"worker": format_process(view.look), "place": where, "pid": view.look.pid}
-            return Found(words + (f" ({told})" if told else ""), values)
+            return Found(words + (f" ({place})" if place else ""), values)
     return None
 
 

@@ -99,9 +99,9 @@ def format_error(error: BaseException) -> str:
         return type(error).__name__
     import traceback
 
-    told = traceback.TracebackException(type(error), error, None)
-    told.__notes__ = None  # they come last
-    return list(told.format_exception_only())[-1].strip().splitlines()[0]
+    summary = traceback.TracebackException(type(error), error, None)
+    summary.__notes__ = None  # they come last
+    return list(summary.format_exception_only())[-1].strip().splitlines()[0]
 
 
 def format_traceback(error: BaseException) -> str:

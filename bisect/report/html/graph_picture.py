@@ -407,12 +407,12 @@ def _picture(
     arrows, sentences = [], []
     downwards = sorted(drawn.items(), key=lambda one: [placed.nodes[name][1] for name in one[0]])
     for number, ((source, target), waits) in enumerate(downwards[:_MOST_ARROWS], 1):
-        told = edge_sentence(named[source], named[target], waits, shown)
-        sentences.append(told)
+        sentence = edge_sentence(named[source], named[target], waits, shown)
+        sentences.append(sentence)
         if source != target:
             stops = [at(place) for place in placed.links[source, target]]
             aside = _BESIDE if (target, source) in drawn else 0
-            arrows.append(_arrow(number, stops, aside, told))
+            arrows.append(_arrow(number, stops, aside, sentence))
     words_of_it = (
         f"Who waits for whom, {format_count(len(arrows), 'arrow')}; the list says the same"
     )

@@ -51,9 +51,9 @@ def _trials_parts(run: RecordedRun, shown: ShownTexts, reported: bool) -> dict[s
 def _run_parts(run: RecordedRun, shown: ShownTexts) -> dict[str, Any]:
     verdict = run.verdict or _NO_VERDICT
     ranks = read_rank_facts(run)
-    told = verdict_answer(verdict, ranks, run.folder.name) if run.verdict else NO_ANSWER
+    answer = verdict_answer(verdict, ranks, run.folder.name) if run.verdict else NO_ANSWER
     return {
-        "answer": told,
+        "answer": answer,
         "graph": graph_picture(run, verdict, shown),
         "timeline": time_picture(run, verdict, shown),
         "trees": stack_trees(ranks, verdict, shown),
@@ -240,9 +240,9 @@ def _trials_size(count: int, what: str, seconds: float | None) -> str:
 
 
 def _fact(label: str, *lines: str) -> Iterator[Fact]:
-    told = tuple(filter(None, lines))
-    if told:
-        yield Fact(label, told)
+    texts = tuple(filter(None, lines))
+    if texts:
+        yield Fact(label, texts)
 
 
 def _chance(p_value: float | None) -> str:

@@ -91,8 +91,8 @@ def _make_tree(group: StackGroup, growing: _TreeBuilder) -> Tree:
             "Other threads", group.stacks, {count: group.idle} if group.idle else {}
         )
     unseen = list(chain.from_iterable(group.without.values()))
-    told = {"no Python stack": unseen} if unseen else {}
-    return growing.tree(f"Children: {group.role}", group.stacks, told)
+    without_stack = {"no Python stack": unseen} if unseen else {}
+    return growing.tree(f"Children: {group.role}", group.stacks, without_stack)
 
 
 class _TreeBuilder:
@@ -369,11 +369,11 @@ def difference_tables(found: Sequence[RankDifference], shown: ShownTexts) -> lis
 
 def _thing(one: RankDifference, shown: ShownTexts) -> DifferingThing:
     values = list(one.values.items())
-    told = [
+    differing = [
         DifferingValue(_value(one.name, value, shown), format_rank_numbers(ranks), bool(value))
         for value, ranks in values[:_MOST_VALUES]
     ]
-    return DifferingThing(one.name, tuple(told), len(values) - len(told))
+    return DifferingThing(one.name, tuple(differing), len(values) - len(differing))
 
 
 def _value(name: str, value: str, shown: ShownTexts) -> str:

@@ -73,7 +73,7 @@ class TimePicture:
     rows: tuple[TimeRow, ...]
     ticks: tuple[tuple[float, str], ...]  # percent, and the time there
     legend: tuple[tuple[str, str], ...]  # classes that occur, and what they mean
-    told: bool  # blocks of single ranks in groups have words
+    worded: bool  # blocks of single ranks in groups have words
     ranks: int
     length: str
     seconds: float  # the same
@@ -163,8 +163,8 @@ def common_stretches(rows: Sequence[RankRow], length: float) -> tuple[Stretch, .
         for key, span in _spans_with_keys(row.spans):
             found.setdefault(key, []).append(span)
     common = [spans for spans in found.values() if 2 * len(spans) >= len(rows)]
-    told = [_stretch(spans, length) for spans in common]
-    return tuple(sorted(told, key=lambda one: (one.start, one.depth)))
+    stretches = [_stretch(spans, length) for spans in common]
+    return tuple(sorted(stretches, key=lambda one: (one.start, one.depth)))
 
 
 def _spans_with_keys(spans: Sequence[Span]) -> Iterator[tuple[SpanKey, Span]]:
@@ -239,14 +239,14 @@ def time_picture(run: RecordedRun, verdict: Verdict, shown: ShownTexts) -> TimeP
     ranks = replace(verdict.ranks, culprit=()) if verdict.outcome == "slow" else verdict.ranks
     groups = group_rows(found.rows, ranks, found.length)
     blocks = sum(len(row.spans) for row in found.rows)
-    drawing = _RowMaker(found, shown, told=blocks <= _TOLD, drawn=blocks <= _DRAWN)
+    drawing = _RowMaker(found, shown, worded=blocks <= _TOLD, drawn=blocks <= _DRAWN)
     rows = tuple(drawing.row(group) for group in groups)
     kinds = {block.kind for row in rows for block in row.blocks}
     return TimePicture(
         rows=rows,
         ticks=tuple(time_ticks(found.length)),
         legend=tuple((kind, words) for kind, words in _LEGEND.items() if kind in kinds),
-        told=drawing.told,
+        worded=drawing.worded,
         ranks=len(found.rows),
         length=_format_time(found.length),
         seconds=round(found.length, 3),
@@ -272,10 +272,10 @@ def time_ticks(length: float) -> list[tuple[float, str]]:
 class _RowMaker:
     """Makes rows of groups."""
 
-    def __init__(self, found: Timeline, shown: ShownTexts, *, told: bool, drawn: bool) -> None:
+    def __init__(self, found: Timeline, shown: ShownTexts, *, worded: bool, drawn: bool) -> None:
         self._length = found.length
         self._shown = shown
-        self.told = told
+        self.worded = worded
         self._drawn = drawn
 
     def row(self, group: Group) -> TimeRow:
@@ -294,13 +294,13 @@ class _RowMaker:
         )
 
     def _line(self, row: RankRow) -> RankLine:
-        blocks = self._blocks(common_stretches((row,), self._length), self.told)
+        blocks = self._blocks(common_stretches((row,), self._length), self.worded)
         return RankLine(row.rank, self._hosts((row,)), tuple(blocks))
 
-    def _blocks(self, found: Sequence[Stretch], told: bool = True) -> list[Block]:
-        return [self._block(one, told) for one in found[-_MOST_BLOCKS:]]
+    def _blocks(self, found: Sequence[Stretch], worded: bool = True) -> list[Block]:
+        return [self._block(one, worded) for one in found[-_MOST_BLOCKS:]]
 
-    def _block(self, one: Stretch, told: bool) -> Block:
+    def _block(self, one: Stretch, worded: bool) -> Block:
         left, right = (100 * min(max(at / self._length, 0), 1) for at in (one.start, one.end))
         # Where there is room a gap between this block and the next one.
         width = right - left - (_GAP if right - left > 10 * _GAP else 0)
@@ -309,10 +309,10 @@ class _RowMaker:
             width=round(max(width, _THIN), 2),
             kind=_CLASSES[one.kind],
             depth=min(one.depth, 3),
-            name=self._name(one) if told else "",
-            took=_format_took(one) if told else "",
-            since=f"from {_format_time(one.start)}" if told else "",
-            label=self._label(one, right - left) if told else "",
+            name=self._name(one) if worded else "",
+            took=_format_took(one) if worded else "",
+            since=f"from {_format_time(one.start)}" if worded else "",
+            label=self._label(one, right - left) if worded else "",
         )
 
     def _hosts(self, rows: Sequence[RankRow]) -> str:

@@ -74,8 +74,8 @@ def rank_machines(run: RecordedRun) -> dict[str, ByRank]:
     """Return what is known of the machines, by the ranks that run there."""
     found: dict[str, dict[RankId, str]] = {}
     for part in run.everywhere:
-        told = _list_environment(part)
-        for name, value in (("kernel", told.kernel), ("processors", told.processors)):
+        environment = _list_environment(part)
+        for name, value in (("kernel", environment.kernel), ("processors", environment.processors)):
             if value:
                 found.setdefault(name, {}).update(
                     dict.fromkeys(_ranks_with_variables(part), str(value))
@@ -181,10 +181,10 @@ def _hellos(run: RecordedRun) -> dict[int, Hello]:
 
 def _places(run: RecordedRun) -> dict[RankId, _Place]:
     looked = {one.rank: _Place(one.rank, one.local_rank, -1) for one in _looked_at(run)}
-    told: dict[RankId, _Place] = {
+    announced: dict[RankId, _Place] = {
         rank: _Place(rank, one.local_rank, one.node) for rank, one in _hellos(run).items()
     }
-    return {**looked, **told}
+    return {**looked, **announced}
 
 
 def _looked_at(run: RecordedRun) -> list[RankFacts]:
@@ -194,13 +194,13 @@ def _looked_at(run: RecordedRun) -> list[RankFacts]:
 
 def _find_hosts(run: RecordedRun) -> dict[RankId, str]:
     looked = {one.rank: one.host for one in _looked_at(run)}
-    told = {**looked, **hello_fields(run, ("host",)).get("host", {})}
-    return {rank: host for rank, host in told.items() if host}
+    hosts = {**looked, **hello_fields(run, ("host",)).get("host", {})}
+    return {rank: host for rank, host in hosts.items() if host}
 
 
 def _ranks_with_events(part: RecordedRun) -> list[RankId]:
-    told = {*map(_read_rank, _list_environment(part).ranks)}
-    return sorted(told | {event.rank for event in part.events if event.rank is not None})
+    numbered = {*map(_read_rank, _list_environment(part).ranks)}
+    return sorted(numbered | {event.rank for event in part.events if event.rank is not None})
 
 
 def _versions(run: RecordedRun) -> dict[str, dict[RankId, str]]:

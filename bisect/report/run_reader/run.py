@@ -229,13 +229,15 @@ def _join_parts(folder: Path, parts: Sequence[RecordedRun]) -> RecordedRun:
     if joint is not None:
         first, others = _share_evidence(first, others, joint)
     verdicts = [one.verdict for one in (first, *others) if one.verdict]
-    told = [sentence for one in (first, *others) for sentence in one.missing]
+    sentences = [sentence for one in (first, *others) for sentence in one.missing]
     earlier = sum(one.attempt < last for one in parts)
     if earlier:
-        told.append(f"this is attempt {last}; of earlier ones {earlier} folders were left out")
+        sentences.append(f"this is attempt {last}; of earlier ones {earlier} folders were left out")
     verdict = outcomes.of_all(verdicts) if verdicts else None
     verdict = joint.verdict if joint is not None else verdict
-    return replace(first, folder=folder, verdict=verdict, nodes=tuple(others), missing=tuple(told))
+    return replace(
+        first, folder=folder, verdict=verdict, nodes=tuple(others), missing=tuple(sentences)
+    )
 
 
 def _judge_together(parts: Sequence[RecordedRun]) -> JointJudgement | None:
@@ -288,9 +290,9 @@ def _read_folder(folder: Path, until: float, named: str) -> RecordedRun:
     missing: list[str] = []
     files = FolderFiles(folder, until, missing, named)
     for kind, of_kind in _ANSWERS.items():
-        told = _read_json(files, f"{kind}.json", LONGEST_TEXT)
-        if isinstance(told, dict):
-            answer, wrong = fit_json(of_kind, told)
+        saved = _read_json(files, f"{kind}.json", LONGEST_TEXT)
+        if isinstance(saved, dict):
+            answer, wrong = fit_json(of_kind, saved)
             if wrong:
                 files.say(f"{kind}.json: {wrong}")
             return RecordedRun(

@@ -95,8 +95,10 @@ def _read_evidence(data: Any) -> Evidence:
         return from_json(Evidence, data)
     except Misfit:
         held = data if isinstance(data, dict) else {}
-        told = held.get("ranks")
-        ranks = [one for one in told if _are_facts(one)] if isinstance(told, list) else []
+        ranks_read = held.get("ranks")
+        ranks = (
+            [one for one in ranks_read if _are_facts(one)] if isinstance(ranks_read, list) else []
+        )
         return fit_json(Evidence, {**held, "ranks": ranks})[0]
 
 
@@ -159,9 +161,9 @@ def fill_in_same_looks(ranks: Sequence[RankFacts]) -> tuple[RankFacts, ...]:
         other = facts.same_looks_as
         if other is None or facts.looks:
             return facts
-        told = f"left out: it is like that at rank {other}, which is shown here"
+        sentence = f"left out: it is like that at rank {other}, which is shown here"
         like = (replace(one, pid=facts.pid or 0, dump="") for one in looks.get(other, ()))
-        return replace(facts, looks=tuple(replace(k, missing=(*k.missing, told)) for k in like))
+        return replace(facts, looks=tuple(replace(k, missing=(*k.missing, sentence)) for k in like))
 
     return tuple(map(fill_in, ranks))
 
@@ -421,8 +423,8 @@ class StackFile:
     @cached_property
     def kind(self) -> str:
         """What stacks have in common that are of one kind: their frames."""
-        told = ("    ", "no stack", "state:")
-        frames = [line for line in self.text.splitlines() if line.startswith(told)]
+        beginnings = ("    ", "no stack", "state:")
+        frames = [line for line in self.text.splitlines() if line.startswith(beginnings)]
         return _OWN.sub("", "\n".join(frames))
 
 

@@ -65,8 +65,8 @@ def read_timeline(run: RecordedRun) -> Timeline:
     Each node has a monotonic clock of its own; they are brought together by what each node has for
     the time of day, so between nodes this is as good as those agree.
     """
-    told = [part.events for part in run.everywhere]
-    nodes = [events for events in told if any(one.rank is not None for one in events)]
+    of_parts = [part.events for part in run.everywhere]
+    nodes = [events for events in of_parts if any(one.rank is not None for one in events)]
     if not nodes:
         return Timeline()
     offsets = [wall_clock_offset(events) for events in nodes]
@@ -148,8 +148,8 @@ def wall_clock_offset(events: Sequence[Event]) -> float:
 
 
 def _began(events: Sequence[Event]) -> float:
-    told = [one.began for one in events if isinstance(one, Hello) and one.began]
-    return min([events[0].at, *told])
+    starts = [one.began for one in events if isinstance(one, Hello) and one.began]
+    return min([events[0].at, *starts])
 
 
 def _end(events: Sequence[Event]) -> float:
