@@ -66,7 +66,7 @@ def check_answer(credentials: Credentials, greeting: Message, answer: Message) -
     if answer.get("job") != credentials.job:
         raise Refused("it is of another job")
     nonces = _nonce_of(greeting) + _nonce_of(answer)
-    if not _is_same(answer.get("proof"), credentials.prove("node", nonces)):
+    if not _matches_proof(answer.get("proof"), credentials.prove("node", nonces)):
         raise Refused("it does not have the token of this job")
     return {"t": "in", "proof": credentials.prove("lead", nonces).hex()}
 
@@ -76,7 +76,7 @@ def check_welcome(
 ) -> None:
     """Check what the lead said to the node's answer. Raises Refused."""
     nonces = _nonce_of(greeting) + _nonce_of(answer)
-    if welcome.get("t") != "in" or not _is_same(
+    if welcome.get("t") != "in" or not _matches_proof(
         welcome.get("proof"), credentials.prove("lead", nonces)
     ):
         raise Refused("who listens there does not have the token of this job")
@@ -108,5 +108,5 @@ def _nonce_of(message: Message) -> bytes:
     return nonce
 
 
-def _is_same(claimed: object, proof: bytes) -> bool:
+def _matches_proof(claimed: object, proof: bytes) -> bool:
     return isinstance(claimed, str) and hmac.compare_digest(claimed.encode(), proof.hex().encode())

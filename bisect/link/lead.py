@@ -32,7 +32,7 @@ from .messages import (
     Report,
     Said,
     decode,
-    describe_ranks,
+    describe_rank_words,
     encode,
     list_ranks,
 )
@@ -47,7 +47,7 @@ _ROSTER_EVERY = 5  # beats
 
 
 @dataclass
-class Answer:
+class NodeAnswer:
     """What one node reported last."""
 
     join: Join
@@ -68,7 +68,7 @@ class Unseen:
     address: str
 
 
-Judge = Callable[[Sequence[Answer], Sequence[Unseen], Answer], Awaitable[Judged]]
+Judge = Callable[[Sequence[NodeAnswer], Sequence[Unseen], NodeAnswer], Awaitable[Judged]]
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Peer:
     heard: float
     address: str = ""
     word: str = ""
-    answer: Answer | None = None
+    answer: NodeAnswer | None = None
     left: str = ""  # why it left, once it said so
     is_missed: bool = False  # that it is not heard any more was said
     error: float = float("inf")  # half of the shortest way there and back
@@ -229,7 +229,7 @@ class Lead:
         if foreign:
             raise Refused(f"it speaks of rank {foreign[0]}, which is not its own")
         if isinstance(said, Digest):
-            peer.word = describe_ranks(said.ranks)
+            peer.word = describe_rank_words(said.ranks)
         elif isinstance(said, Echo):
             self._note_clock(peer, said)
         elif isinstance(said, Report):
@@ -255,7 +255,7 @@ class Lead:
         report = peer.report
         if report is None or len(peer.coming) < report.looks:
             return
-        peer.answer = Answer(peer.join, _on_our_clock(report, peer), tuple(peer.coming))
+        peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), tuple(peer.coming))
         peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
         peer.report, peer.coming = None, []
         self._changed.set()
@@ -294,7 +294,7 @@ class Lead:
             self._send(peer, judged)
 
     def _take_answer(
-        self, peer: Peer, number: int, began: float, answered: dict[str, Answer]
+        self, peer: Peer, number: int, began: float, answered: dict[str, NodeAnswer]
     ) -> bool:
         """Return whether a node has answered this inquiry, or is not waited for any more. One that
         asks itself at the same time has answered.

@@ -211,7 +211,7 @@ def list_ranks(said: Said) -> tuple[object, ...]:
     return (said.facts.rank,) if isinstance(said, RankLooks) else ()
 
 
-def describe_ranks(words: tuple[RankWord, ...], most: int = 3) -> str:
+def describe_rank_words(words: tuple[RankWord, ...], most: int = 3) -> str:
     """Return where ranks are, in words: "rank 1 at 4 Tokenizer loaded, rank 2 left"."""
     lines = []
     for word in words[:most]:

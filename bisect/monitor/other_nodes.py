@@ -31,7 +31,7 @@ from ..base.variables import LEAD_VARIABLE, TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_ranks, format_seconds
 from ..link.handshake import Credentials
-from ..link.lead import Answer, Lead, Unseen
+from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, RankWord, Report
 from ..link.node import Address, NodeLink
 from .monitor_process import call_in_thread
@@ -291,7 +291,7 @@ class OtherNodes:
     # ---- as the lead -----------------------------------------------------------------------------
 
     async def _judge(
-        self, answers: Sequence[Answer], unseen: Sequence[Unseen], asker: Answer
+        self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
         """Return the verdict on all nodes, or who is at work."""
         from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
@@ -345,7 +345,9 @@ def _as_lost(one: Unseen) -> LostNode:
     return LostNode(one.join.host, one.join.ranks, silent, one.last_word, one.address)
 
 
-def _add_nodes(verdict: Verdict, answers: Sequence[Answer], unseen: Sequence[Unseen]) -> Verdict:
+def _add_nodes(
+    verdict: Verdict, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]
+) -> Verdict:
     """Return the verdict with each node that is known of, and whether there may be more."""
     seen = [
         NodeSeen(a.join.host, True, a.join.ranks, clock_error_ms=_in_milliseconds(a.clock_error))

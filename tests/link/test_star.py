@@ -19,7 +19,7 @@ from hangbisect.link import channel as channels
 from hangbisect.link.channel import Channel, open_channel
 from hangbisect.link.framing import LARGEST, pack
 from hangbisect.link.handshake import Credentials
-from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Answer, Lead, Unseen
+from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
 from hangbisect.link.messages import Digest, Join, Judged, RankWord, Report, encode
 from hangbisect.link.node import NodeLink
 
@@ -40,7 +40,7 @@ class Star:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def _judge(
-        self, answers: Sequence[Answer], unseen: Sequence[Unseen], asker: Answer
+        self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
         told = [(one.join.host, one.why) for one in unseen]
         self.judged.append((sorted(one.join.host for one in answers), told))
@@ -383,12 +383,12 @@ def test_unknown_messages_and_fields_are_passed_over() -> None:
 
 def test_the_facts_of_a_rank_arrive_as_they_were() -> None:
     facts = rank(1, SLEEP, SLEEP)
-    found: list[Answer] = []
+    found: list[NodeAnswer] = []
 
     async def test() -> None:
         async with star() as made:
 
-            async def judge(answers: Any, unseen: Any, asker: Answer) -> Judged:
+            async def judge(answers: Any, unseen: Any, asker: NodeAnswer) -> Judged:
                 found.extend(answers)
                 return Judged(0)
 
