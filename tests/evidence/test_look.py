@@ -44,7 +44,7 @@ def test_ranks_find_one_another_though_the_others_were_not_asked(
     async def too_late(*_: Any, **__: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(look, "aside", too_late)
+    monkeypatch.setattr(look, "call_with_limit", too_late)
     asyncio.run(look.find_other_ends([100, 101], found, time.monotonic()))
     sockets = [
         descriptor.socket for each in found for descriptor in look.list_descriptors_in_calls(each)

@@ -215,5 +215,5 @@ def test_a_driver_that_does_not_answer_is_said_so(
 
 def test_without_a_driver_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_DRIVER_FILES", ())
-    monkeypatch.setattr(machine, "run", None)
+    monkeypatch.setattr(machine, "run_command", None)
     assert asyncio.run(machine.read_gpus(1.0))[0] == ()

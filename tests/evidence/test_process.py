@@ -277,7 +277,7 @@ def test_a_sample_counts_what_the_process_did_since_the_last_one(tmp_path: Path)
     before = sample(os.getpid())
     (tmp_path / "file").write_bytes(bytes(1 << 20))
     (tmp_path / "file").read_bytes()
-    end = time.process_time() + 0.05
+    end = time.process_time() + 0.2
     while time.process_time() < end:
         pass
     after = sample(os.getpid())
@@ -286,7 +286,7 @@ def test_a_sample_counts_what_the_process_did_since_the_last_one(tmp_path: Path)
     assert after.written - before.written >= 1 << 20
     assert after.read - before.read >= 1 << 20
     assert after.main_written - before.main_written >= 1 << 20
-    assert after.cpu - before.cpu >= 0.03  # it counts in hundredths
+    assert after.cpu - before.cpu >= 0.1  # it counts ticks of a hundredth, and misses some
     assert (after.started, after.pid, after.received) == (before.started, os.getpid(), None)
 
 
