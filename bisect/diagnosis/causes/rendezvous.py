@@ -9,7 +9,7 @@ from ...base.addresses import is_loopback, port_of
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
 from ..group_values import number
-from ..node_rendezvous import find_node_rendezvous
+from ..node_rendezvous import NodeRendezvous, find_node_rendezvous
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .network import no_answer_from_the_master
 from .signs import makes_a_group, meets_its_peers
@@ -141,7 +141,7 @@ def _store_of_a_stranger(scene: Scene) -> Found | None:
 
 def _nodes_have_not_come(scene: Scene) -> Found | None:
     """The agent that starts the ranks of this node waits for those of other nodes."""
-    meeting = find_node_rendezvous(scene.view) if scene.view is not None else None
+    meeting = _find_meeting(scene)
     if meeting is None or not meeting.answers:
         return None
     return Found(str(meeting), {"meeting": str(meeting)})
@@ -149,10 +149,14 @@ def _nodes_have_not_come(scene: Scene) -> Found | None:
 
 def _rendezvous_does_not_answer(scene: Scene) -> Found | None:
     """The agent that starts the ranks of this node has no connection to where the agents meet."""
-    meeting = find_node_rendezvous(scene.view) if scene.view is not None else None
+    meeting = _find_meeting(scene)
     if meeting is None or meeting.answers:
         return None
     return Found(str(meeting), {"place": meeting.place})
+
+
+def _find_meeting(scene: Scene) -> NodeRendezvous | None:
+    return find_node_rendezvous(scene.view) if scene.view is not None else None
 
 
 # ---- causes --------------------------------------------------------------------------------------
