@@ -17,7 +17,7 @@ from typing import Protocol
 
 from ..base.errors import UsageError
 from ..base.files import stamp, write_whole
-from ..base.json_codec import from_json, to_json
+from ..base.json_codec import to_json
 from ..base.lazy_dataclass import dataclass
 from ..base.words import terminal_width
 from ..monitor.child_processes import REPORT_FILE, make_reports_now
@@ -41,6 +41,7 @@ from ..search.cells import (
     estimate_seconds_left,
     list_cells,
 )
+from .isolation_request import read_recorded
 from .launch import stopping_by_signals
 from .matrix import Matrix, MatrixContext, cell_mark, cell_run_dir, format_launch, make_launch
 from .resources import MachineShare, share_among_cells
@@ -307,16 +308,7 @@ class MatrixRecord:
 
 def read_matrix(folder: Path) -> RecordedMatrix:
     """Return what is recorded in a folder. Raises UsageError if no matrix can be gone on with."""
-    file = folder / MATRIX_FILE
-    try:
-        return from_json(RecordedMatrix, json.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise UsageError(
-            f"there is no matrix to go on with in {folder}: {MATRIX_FILE}: {error.strerror}",
-            "--resume names the run folder of a matrix.",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no record of a matrix: {error}") from None
+    return read_recorded(RecordedMatrix, folder / MATRIX_FILE, "a matrix")
 
 
 def cells_done(record: RecordedMatrix) -> dict[str, CellRun]:

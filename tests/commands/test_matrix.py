@@ -26,7 +26,7 @@ from ..trials.made_up_matrix import TOLD, ran
         (["recomended"], "did you mean 'recommended'"),
         (["recommended", "--jobs", "0"], "--jobs cannot be '0': it is a whole number from 1"),
         (["recommended", "--job", "2"], "there is no argument '--job'; did you mean '--jobs'?"),
-        (["--resume", "nowhere"], "there is no matrix to go on with in nowhere"),
+        (["--resume", "nowhere"], "nowhere/matrix.json cannot be read: No such file or directory"),
         (["--resume", "x", "--run-dir", "y"], "leave --run-dir out"),
     ],
 )

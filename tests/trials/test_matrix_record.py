@@ -41,12 +41,12 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"scenario": 1, "cells": []}', "null", "{"])
 def test_what_is_no_record_is_said_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "matrix.json").write_text(text)
-    with pytest.raises(UsageError, match="is no record of a matrix"):
+    with pytest.raises(UsageError, match="is not what a matrix writes"):
         read_matrix(tmp_path)
 
 
 def test_a_folder_without_a_matrix_is_said_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no matrix to go on with"):
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_matrix(tmp_path)
 
 
