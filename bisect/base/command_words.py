@@ -274,7 +274,7 @@ def _launcher(command: Sequence[str]) -> tuple[Launcher, int, int] | None:
     for at, word in enumerate(command[: _program_or_end(command)]):
         launcher = BY_PROGRAM.get(word.rpartition("/")[2])
         if launcher is not None:
-            first = at + (2 if [*command[at + 1 : at + 2]] == ["launch"] else 1)
+            first = at + 1 + any(word in launcher.subcommands for word in command[at + 1 : at + 2])
             return launcher, first, _end_of_options(command, first)
     ours = own_words_of_ours(command)
     return None if ours is None else (_OURS, ours, len(command))

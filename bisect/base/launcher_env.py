@@ -122,13 +122,19 @@ def _is_program(depth: int, ancestors: Sequence[Ancestor]) -> bool:
 
 def _preference(environ: Mapping[str, str], name: str) -> int:
     """Of two that were set at once mpirun's is the inner one, for Slurm starts its helpers; PMI is
-    Slurm's own where both say the same, and then says less.
+    Slurm's or Flux's own where both say the same, and then says less.
     """
-    launcher, srun, words = BY_NAME[name], DIALECTS["srun"], DIALECTS[name]
-    pairs = ((words.rank, srun.rank), (words.world_size, srun.world_size))
-    if launcher.is_said_by_srun and all(number(environ, a) == number(environ, b) for a, b in pairs):
+    launcher = BY_NAME[name]
+    if any(_say_the_same(environ, name, other) for other in launcher.is_said_by):
         return 2
     return int(launcher.is_around)
+
+
+def _say_the_same(environ: Mapping[str, str], one: str, other: str) -> bool:
+    """Return whether two dialects name one rank, of as many."""
+    mine, theirs = DIALECTS[one], DIALECTS[other]
+    pairs = ((mine.rank, theirs.rank), (mine.world_size, theirs.world_size))
+    return all(number(environ, a) == number(environ, b) for a, b in pairs)
 
 
 def local_size(environ: Mapping[str, str], dialect: str) -> int | None:
@@ -136,6 +142,8 @@ def local_size(environ: Mapping[str, str], dialect: str) -> int | None:
     said = number(environ, DIALECTS[dialect].local_world_size)
     if dialect == "torchrun" and said is None and _DEEPSPEED_NODE in environ:
         return number(environ, _DEEPSPEED_SIZE)
+    if dialect == "flux" and environ.get("FLUX_JOB_NNODES") == "1":
+        return number(environ, DIALECTS[dialect].world_size)
     if dialect != "srun":
         return said
     each: list[int] = []

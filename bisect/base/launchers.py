@@ -13,7 +13,8 @@ from typing import NamedTuple
 class Variables(NamedTuple):
     """What a launcher sets in each rank: torchrun and DeepSpeed RANK (torch.distributed.run's
     documentation), Open MPI OMPI_COMM_WORLD_* (ompi_info), Slurm SLURM_PROCID in every task of a
-    step (man srun), MPICH and Intel MPI PMI_*. "" and () stand for what it does not set.
+    step (man srun), Flux FLUX_TASK_* (flux-environment(7)), MPICH and Intel MPI PMI_*. "" and ()
+    stand for what it does not set.
     """
 
     rank: str
@@ -40,13 +41,14 @@ class Launcher(NamedTuple):
     others: tuple[str, ...] = ()  # Python programs of it that are neither, and no ranks
     # Programs below which no rank runs: they ask others to start it, or wait in a queue.
     clients: tuple[str, ...] = ()
+    queue: tuple[str, ...] = ()  # a command that prints a line for each job of this user that waits
     files: tuple[str, ...] = ()  # parts of the paths of its files, in stacks
     word: str = ""  # what sentences call it, where that is not its name
     variables: Variables | None = None  # None: those of the launcher in `speaks`
     speaks: str = ""
     # How it behaves.
     is_around: bool = False  # it starts other launchers' helpers too: they are the inner ones
-    is_said_by_srun: bool = False  # srun sets its variables too
+    is_said_by: tuple[str, ...] = ()  # launchers that set its variables too
     is_on_each_node: bool = False  # it is started once a node, and starts that node's ranks
     ends_all: bool = False  # it lets the others go on only where a rank ended with status 0
     # What suspends its job stops the ranks, and not what started them.
@@ -54,6 +56,7 @@ class Launcher(NamedTuple):
     gives_terminals: bool = False  # to its ranks, whatever its own output is
     sets_threads: bool = False  # OMP_NUM_THREADS to 1, for several ranks
     # Flags.
+    subcommands: tuple[str, ...] = ()  # the first word of its own, before the flags
     ranks: tuple[str, ...] = ()
     default_ranks: int | None = None  # where nothing says how many
     nodes: tuple[str, ...] = ()
@@ -129,6 +132,7 @@ LAUNCHERS = (
         files=("accelerate/commands/",),
         speaks="torchrun",
         is_on_each_node=True,
+        subcommands=("launch",),
         ranks=("--num_processes",),
         nodes=("--num_machines",),
         ports=("--main_process_port", "--main-process-port"),
@@ -140,6 +144,7 @@ LAUNCHERS = (
         ("srun",),
         helpers=("slurmstepd",),
         clients=("srun", "sbatch", "salloc"),
+        queue=("squeue", "--me", "--noheader", "--states=PENDING", "--format=%i"),
         variables=Variables(
             *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"),
             node="SLURM_NODEID",
@@ -160,6 +165,31 @@ LAUNCHERS = (
         nodes=("-N", "--nodes"),
         allocation="SLURM_NNODES",
         switches=("--exclusive", "--overlap", "--pty", "--unbuffered", "--label", "--wait"),
+    ),
+    Launcher(
+        "flux",
+        ("flux",),
+        helpers=("flux-shell",),
+        clients=("flux", "flux-job"),
+        queue=("flux", "jobs", "--no-header", "--filter=pending", "--format={id}"),
+        variables=Variables(
+            # FLUX_JOB_NNODES counts brokers; how many tasks this node has is in no variable.
+            *("FLUX_TASK_RANK", "FLUX_TASK_LOCAL_ID", "FLUX_JOB_SIZE", ""),
+            nodes=("FLUX_JOB_NNODES",),
+            job=("FLUX_JOB_ID_PATH", "FLUX_JOB_ID"),
+            alone=("FLUX_TASK_RANK",),
+            step_size="FLUX_JOB_SIZE",
+            prefixes=("FLUX_",),
+            family="Flux",
+            shown=("FLUX_JOB_*", "FLUX_TASK_*"),
+            varying=r"FLUX_(?:JOB_ID(?:_PATH)?|JOB_TMPDIR|KVS_NAMESPACE|TASK_RANK|TASK_LOCAL_ID|URI"
+            r"|START_URI)",
+        ),
+        is_around=True,
+        subcommands=("run", "submit", "alloc", "batch"),
+        ranks=("-n", "--ntasks"),
+        nodes=("-N", "--nodes"),
+        switches=("--exclusive", "--label-io"),
     ),
     Launcher(
         "mpirun",
@@ -194,7 +224,7 @@ LAUNCHERS = (
             shown=("PMI_*",),
             varying=r"PMI_(?:RANK|SIZE|FD)",
         ),
-        is_said_by_srun=True,
+        is_said_by=("srun", "flux"),
         ranks=("-n", "-np"),
         hosts=_MPI_HOSTS,
     ),

@@ -13,11 +13,11 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..base.deadline import call_with_limit, run_command, within
 from ..base.identity import RankId
-from ..base.launchers import SRUN
+from ..base.launchers import LAUNCHERS
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import CollectiveLog
 from .flight_recorder import load_dump, parse_dump
@@ -117,32 +117,40 @@ def find_program(name: str = "py-spy") -> str | None:
     return shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
 
 
-QUEUE_LIMIT = 5.0  # seconds for squeue to answer
+QUEUE_LIMIT = 5.0  # seconds for a scheduler to answer
 
 
 async def is_queued(pids: Iterable[int]) -> bool:
-    """Return whether one of these processes waits for Slurm, and this user has a job in its queue.
+    """Return whether one of these processes is a scheduler's, and this user has a job in its queue:
+    Slurm's squeue and `flux jobs` tell, as in their manual pages.
 
-    `squeue --me --states=PENDING`, as in its manual page; False where it is missing or does not
-    answer in time.
+    False where that program is missing or does not answer in time.
     """
-    squeue = find_program("squeue")
-    if squeue is None or not any(map(_may_queue, pids)):
+    names = {name for pid in pids for name in _find_names(pid)}
+    schedulers = [one for one in LAUNCHERS if one.queue and not names.isdisjoint(one.clients)]
+    return any([await _has_a_job_waiting(one.queue) for one in schedulers])
+
+
+async def _has_a_job_waiting(command: Sequence[str]) -> bool:
+    program = find_program(command[0])
+    if program is None:
         return False
-    command = [squeue, "--me", "--noheader", "--states=PENDING", "--format=%i"]
     try:
         ran = await call_with_limit(
-            run_command, command, QUEUE_LIMIT, limit=QUEUE_LIMIT + 0.3, key="squeue"
+            run_command,
+            [program, *command[1:]],
+            QUEUE_LIMIT,
+            limit=QUEUE_LIMIT + 0.3,
+            key=command[0],
         )
     except (OSError, TimeoutError):
         return False
     return bool(ran.out.strip())
 
 
-def _may_queue(pid: int) -> bool:
-    """Return whether a process is one of Slurm's programs, or a script that is called like one."""
+def _find_names(pid: int) -> Sequence[str]:
+    """Return what a process may be called: its program, or a script that is called like one."""
     try:
-        words = within(0.2, words_of, pid)[:3]
+        return [os.path.basename(word) for word in within(0.2, words_of, pid)[:3]]
     except TimeoutError:
-        return False
-    return any(os.path.basename(word) in SRUN.clients for word in words)
+        return ()

@@ -77,7 +77,7 @@ FIND_LIMIT = 1.0  # seconds
 # Programs below which nothing of the job runs: they ask others to start it, or wait in a queue.
 _CLIENTS = frozenset(
     [
-        *(*CLIENTS, "bsub", "qsub", "qrsh", "qlogin", "flux", "condor_submit"),
+        *(*CLIENTS, "bsub", "qsub", "qrsh", "qlogin", "condor_submit"),
         *("ssh", "pdsh", "clush", "mosh", "rsh", "kubectl", "oc", "gcloud", "az", "aws"),
         *("docker", "podman", "nerdctl", "enroot", "ray", "sky", "torchx", "jsrun", "aprun"),
     ]

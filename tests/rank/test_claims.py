@@ -194,6 +194,14 @@ def test_pmi_of_slurms_own_says_less_than_slurm() -> None:
     environ = {"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
     assert starter(environ, ["srun", "pmi"], []) == "srun"
     assert starter(environ | {"PMI_RANK": "3", "PMI_SIZE": "4"}, ["srun", "pmi"], []) == "pmi"
+    flux = {"PMI_RANK": "1", "PMI_SIZE": "2", "FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2"}
+    assert starter(flux, ["flux", "pmi"], []) == "flux"
+
+
+def test_how_many_tasks_a_node_of_fluxs_has_is_known_of_one_alone() -> None:
+    environ = {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "3"}
+    assert local_size(environ | {"FLUX_JOB_NNODES": "1"}, "flux") == 3
+    assert local_size(environ | {"FLUX_JOB_NNODES": "2"}, "flux") is None
 
 
 @pytest.mark.parametrize(
@@ -258,6 +266,8 @@ def test_numbers_of_which_there_can_be_no_rank(variables: dict[str, str], said: 
         ("/venv/bin/python3.11 /venv/bin/torchrun --nproc_per_node=2 train.py", "torchrun"),
         ("python -u -X dev -m torch.distributed.run train.py", "torchrun"),
         ("slurmstepd: [7.0]", "srun"),
+        ("/usr/libexec/flux/flux-shell 14394851328", "flux"),
+        ("flux-job attach f2Yd7k", None),
         ("mpiexec -n 2 python train.py", "mpirun"),
         ("/bin/sh /opt/impi/bin/mpirun -n 2 python train.py", "mpirun"),
         ("mpiexec.hydra -n 2 python train.py", "pmi"),

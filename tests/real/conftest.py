@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from . import slurm_here
+from . import flux_here, slurm_here
+from .flux_here import Flux
 from .hosts_here import HostsHere
 from .slurm_here import Slurm
 from .whole_jobs import Jobs
@@ -55,6 +56,20 @@ def slurm() -> Iterator[Slurm]:
     if why_not:
         pytest.skip(why_not)
     made = Slurm()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.fixture(scope="session")
+def flux() -> Iterator[Flux]:
+    """A real Flux of two brokers, for all tests that want one."""
+    why_not = flux_here.missing()
+    if why_not:
+        pytest.skip(why_not)
+    made = Flux()
     try:
         made.start()
         yield made

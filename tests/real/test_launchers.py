@@ -33,6 +33,7 @@ TRAINED = 270.0  # seconds: two ranks import what a training needs, on a busy ma
 HEALTHY = {  # what a healthy job does, where that is more than SHORT
     "mpirun": (TRAINS, {}),
     "srun": (TRAINS, {"MASTER_ADDR": "127.0.0.1"}),  # Slurm's nodes are no hosts here
+    "flux": (TRAINS, {}),
 }
 PROGRAMS = {  # what a launcher needs besides python
     "mpirun": ("mpirun", "Debian: openmpi-bin"),
@@ -42,7 +43,7 @@ PROGRAMS = {  # what a launcher needs besides python
 # By what a rank calls the one that started it.
 STARTERS = {"python": None, "sbatch": "srun"}
 SCRIPTS = str(Path(sys.executable).parent)
-ALL = ("python", "torchrun", "launch", "mpirun", "deepspeed", "accelerate", "srun", "sbatch")
+ALL = ("python", "torchrun", "launch", "mpirun", "deepspeed", "accelerate", "srun", "sbatch", "flux")
 # Both where a launcher starts at once. Of those that import torch first launch is torchrun as well.
 SIGNALS = [
     *((name, signal.SIGTERM) for name in ALL if name != "launch"),
@@ -65,6 +66,8 @@ def usable(request: pytest.FixtureRequest, name: str) -> str:
         pytest.skip(f"no {program} here ({where_from})")
     if name in ("srun", "sbatch"):
         request.getfixturevalue("slurm")
+    if name == "flux":
+        request.getfixturevalue("flux")
     return name
 
 
@@ -80,6 +83,8 @@ def started_by(request: pytest.FixtureRequest, jobs_here: Jobs) -> StartedBy:
         if name in ("srun", "sbatch"):
             slurm: Slurm = request.getfixturevalue("slurm")
             environ |= slurm.environ
+        if name == "flux":
+            environ |= request.getfixturevalue("flux").environ
         if name == "srun":
             words_before = [*slurm.inside(nodes, ranks), *words_before]
         environ |= how.pop("environ", {})
@@ -122,9 +127,9 @@ def test_a_healthy_job_ends_well_and_its_ranks_know_who_started_them(
     assert {one["launcher"] for one in said} == {STARTERS.get(launcher, launcher)}
     assert [one["contradictions"] for one in said] == [[]] * ranks
     assert "\x1b[" not in ended.out  # mpirun gives its ranks terminals
-    if launcher == "sbatch":
+    if launcher in ("sbatch", "flux"):
         assert "is queued" in ended.err
-        assert "runs on n" in ended.err
+        assert "runs on " in ended.err
 
 
 def test_a_hang_is_located_and_the_launcher_fails(launcher: str, started_by: StartedBy) -> None:
@@ -161,6 +166,8 @@ def test_a_launcher_told_to_end_ends_its_ranks(
     assert ended.left_processes == []
     if launcher in ("srun", "sbatch"):
         assert request.getfixturevalue("slurm").is_free()
+    if launcher == "flux":
+        assert request.getfixturevalue("flux").is_free()
 
 
 # ---- two nodes -----------------------------------------------------------------------------------
