@@ -344,6 +344,18 @@ def test_where_names_the_culprits_only() -> None:
     assert [(w.rank, w.pid, w.last_line_age) for w in verdict.where] == [(1, 101, 60.0)]
 
 
+def test_where_names_what_each_culprit_is_in_and_waits_for() -> None:
+    """Of two that wait for different things what holds of the first says nothing of the second."""
+    opens = look("main train.py:4", call="openat", wchan="wait_for_partner", path="/f")
+    sleeps = look("main train.py:5", call="clock_nanosleep")
+    verdict = judge_job(job(), [rank(0, sleeps), rank(1, opens)])
+    assert verdict.ranks.culprit == (0, 1)
+    assert [(w.rank, w.call, w.waits_for and w.waits_for.kind) for w in verdict.where] == [
+        (0, "time.sleep", "sleep"),
+        (1, "open", "pipe"),
+    ]
+
+
 def test_where_names_the_gpu_that_the_process_computes_on() -> None:
     stuck = rank(1, RECV)
     assert stuck.pid is not None

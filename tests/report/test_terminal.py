@@ -181,6 +181,27 @@ RING = (
 )
 
 
+def test_culprits_that_wait_for_different_things_have_a_row_each() -> None:
+    first = replace(VERDICT.where[0], call="wandb.init", waits_for=VERDICT.waits_for)
+    pipe = Wait("pipe", "p, the other end is not open", what="p")
+    others = [Where(r, "n03", 4800 + r, None, "", None, "open", pipe) for r in (2, 3)]
+    several = replace(
+        VERDICT,
+        ranks=Ranks(culprit=(1, 2, 3), stuck=(1, 2, 3), waiting=(0,)),
+        where=(first, *others),
+    )
+    assert said(several)[1:4] == [
+        "culprit   rank 1 n03 pid 4711 in wandb.init, waits for its child wandb-core (4899)",
+        "          127.0.0.1:18080 ESTABLISHED",
+        "culprit   ranks 2-3 n03 pid 4802 and 1 more in open, waits for the other end of a pipe",
+    ]
+    alike = replace(several, where=(first, *(replace(first, rank=r) for r in (2, 3))))
+    assert [line for line in said(alike) if line.startswith("culprit")] == [
+        "culprit   ranks 1-3 n03 pid 4711 and 2 more in wandb.init, waits for its child "
+        "wandb-core (4899)"
+    ]
+
+
 def test_what_the_culprit_waits_for_is_followed_to_its_end() -> None:
     assert said(replace(VERDICT, chain=CHAIN))[1:3] == [
         "culprit   rank 1 n03 pid 4711 in wandb.init, waits for its child wandb-core (4899)",
