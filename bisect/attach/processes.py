@@ -45,6 +45,11 @@ class Process:
     python: bool
 
     @cached_property
+    def is_part_of_launcher(self) -> bool:
+        """Whether it starts ranks or belongs to what does, and is no rank itself."""
+        return Ancestor({}, self.words).is_part_of_launcher
+
+    @cached_property
     def launcher(self) -> str | None:
         """The launcher that it is, None for any other program."""
         return Ancestor({}, self.words).launcher

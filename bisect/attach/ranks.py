@@ -93,7 +93,7 @@ def _find_claim(processes: ProcessTable, one: Process, is_shell: bool) -> tuple[
     environ = one.environ
     if (
         not environ
-        or one.launcher is not None
+        or one.is_part_of_launcher
         or one.is_monitor
         or one.is_front
         or _is_child_of_monitor(processes, one)

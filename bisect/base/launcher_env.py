@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
-from .launchers import BY_NAME, BY_STARTER, DIALECTS
+from .launchers import BY_NAME, BY_STARTER, DIALECTS, NO_RANKS
 from .lazy_dataclass import dataclass
 
 # Lightning ignores Slurm under these job names too: an interactive shell has the variables of a
@@ -38,6 +38,11 @@ class Ancestor:
         """The launcher that it is, None for any other program."""
         found = BY_STARTER.get(self._program)
         return found.name if found is not None else None
+
+    @property
+    def is_part_of_launcher(self) -> bool:
+        """Whether it starts ranks or belongs to what does, and is no rank itself."""
+        return self._program in NO_RANKS
 
     @property
     def _program(self) -> str:

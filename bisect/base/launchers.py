@@ -170,6 +170,7 @@ LAUNCHERS = (
         "flux",
         ("flux",),
         helpers=("flux-shell",),
+        others=("py-runner.py",),  # modules of its broker, which may have variables of PMI
         clients=("flux", "flux-job"),
         queue=("flux", "jobs", "--no-header", "--filter=pending", "--format={id}"),
         variables=Variables(

@@ -74,7 +74,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Where:
-    """One culprit: its process, and what it printed last."""
+    """One culprit: its process, what it printed last, and what it is in and waits for itself."""
 
     rank: RankId
     host: str
@@ -82,6 +82,8 @@ class Where:
     gpu: Natural | None
     last_line: str
     last_line_age: Duration | None
+    call: str | None = None
+    waits_for: Wait | None = None
 
 
 # How much is known: the kernel or a log says so; the signs agree; there is little to go by.

@@ -241,11 +241,14 @@ def _find_place_in_own_script(
     return CheckpointPlace(step.shown, step.name, step.title, step.phase), step
 
 
-def locate_rank(facts: RankFacts, job: JobFacts) -> Where:
-    """Return which process a rank is, and what it said last."""
+def locate_culprit(case: Case, facts: RankFacts, graph: WaitGraph) -> Where:
+    """Return which process a rank is, what it said last, and what it is in and waits for."""
+    job, view = case.job, case.view(facts)
+    call = find_call(view, job, facts.announced) if view is not None else facts.announced
+    wait = find_wait_of_culprit(case, facts.rank, graph)
     age = None if facts.last_line_at is None else round(max(0.0, job.now - facts.last_line_at), 1)
     gpu = next((g.index for g in job.machine.gpus if facts.pid in g.pids), None)
-    return Where(facts.rank, facts.host, facts.pid, gpu, facts.last_line, age)
+    return Where(facts.rank, facts.host, facts.pid, gpu, facts.last_line, age, call or None, wait)
 
 
 def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None:

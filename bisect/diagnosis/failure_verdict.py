@@ -22,7 +22,7 @@ from .call_site import (
     find_culprit_wait,
     find_place,
     find_wait_of_culprit,
-    locate_rank,
+    locate_culprit,
 )
 from .case import Case
 from .causes.awaited import CHILD_STUCK, THREAD_STUCK, find_stuck_thread, waits_for_a_thread
@@ -179,7 +179,7 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
     return replace(
         verdict,
         checkpoint=place,
-        where=tuple(locate_rank(f, job) for r in roles.culprit if (f := case.facts(r))),
+        where=tuple(locate_culprit(case, f, graph) for r in roles.culprit if (f := case.facts(r))),
         component=find_component(view, subject or culprit, job, checkpoint) if known else None,
         call=call or None,
         frame=(format_innermost_frame(view.frames) or None) if view else None,

@@ -8,12 +8,12 @@ import shlex
 from collections.abc import Sequence
 
 from ..base.command_words import starts_one_node
-from ..base.identity import name_rank
+from ..base.identity import RankId, name_rank
 from ..base.masking import mask_text
 from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts
-from ..base.verdict_facts import Cause, CheckpointPlace, Edge, Verdict
+from ..base.verdict_facts import Cause, CheckpointPlace, Edge, Verdict, Where
 from ..base.words import (
     LEVELS,
     cause_page,
@@ -31,6 +31,7 @@ from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows
 
 MOST_LINES = 15
 _LEVEL_AT = 72  # column, after most titles
+_MOST_CULPRIT_ROWS = 3
 _MOST_GROUPS = 2  # groups of some ranks that are told of
 _FRAMES = 3  # of the stack, in the one line that it gets
 
@@ -53,7 +54,8 @@ def word_verdict(
     from ..diagnosis.causes.catalogue import choose_advice
 
     head = culprit_rows(verdict, ranks)
-    middle = compilation_rows(verdict, ranks) + other_rank_rows(verdict, ranks)
+    middle = other_culprit_rows(verdict)
+    middle += compilation_rows(verdict, ranks) + other_rank_rows(verdict, ranks)
     middle += make_rows("starts", job.starting) + _word_subgroups(verdict, job, ranks)
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict))
@@ -137,19 +139,64 @@ def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
         return make_rows(label, words)
     if verdict.outcome == "crash" or set(blamed) <= set(verdict.ranks.dead):
         return _dead_rank_rows([r for r in ranks if r.rank in blamed])
-    who = format_ranks(blamed)
-    first = verdict.where[0] if verdict.where else None
-    if first is not None and first.pid is not None:
-        gpu = f" gpu {first.gpu}" if first.gpu is not None else ""
-        who += f"   {first.host} pid {first.pid}{gpu}"
-        who += f" and {len(blamed) - 1} more" if len(blamed) > 1 else ""
     if set(blamed) <= set(verdict.ranks.never_started):
         when = "not started yet" if verdict.outcome == "silent" else "never started"
-        return make_rows("culprit", f"{who}   {when}")
-    does = [f"in {verdict.call}" if verdict.call else ""]
-    if verdict.waits_for is not None:
-        does.append(f"waits for {name_awaited(verdict.waits_for)}")
-    return make_rows(label, f"{who}       {', '.join(d for d in does if d)}")
+        return make_rows("culprit", f"{_name_culprits(blamed, verdict.where)}   {when}")
+    groups = _group_culprits(verdict)
+    if len(groups) < 2 or verdict.outcome not in STANDS_STILL:
+        who = _name_culprits(blamed, verdict.where)
+        return make_rows(label, f"{who}       {_say_what_it_does(verdict)}")
+    who = _name_culprits([one.rank for one in groups[0]], groups[0])
+    return make_rows(label, f"{who}       {_say_what_it_does(groups[0][0])}")
+
+
+def other_culprit_rows(verdict: Verdict) -> list[Row]:
+    """Return a row for those culprits that are in something else than the first, or wait for
+    something else.
+    """
+    rows: list[Row] = []
+    if verdict.outcome not in STANDS_STILL:
+        return rows
+    for alike in _group_culprits(verdict)[1:_MOST_CULPRIT_ROWS]:
+        who = _name_culprits([one.rank for one in alike], alike)
+        rows += make_rows("culprit", f"{who}       {_say_what_it_does(alike[0])}")
+    return rows
+
+
+def _group_culprits(verdict: Verdict) -> list[tuple[Where, ...]]:
+    """Return the culprits by what they are in and wait for, those first of whom the verdict tells;
+    one group where that is not known of each: in an older verdict, or of a rank without a process.
+    """
+    where = verdict.where
+    if len(where) != len(verdict.ranks.culprit) or not all(w.call or w.waits_for for w in where):
+        return [where] if where else []
+    groups: dict[tuple[str | None, ...], list[Where]] = {}
+    for one in where:
+        groups.setdefault(_get_likeness(one), []).append(one)
+    told = sorted(groups, key=lambda key: key != _get_likeness(verdict))
+    return [tuple(groups[key]) for key in told]
+
+
+def _get_likeness(one: Where | Verdict) -> tuple[str | None, ...]:
+    """Return what two have in common that wait alike, each for a process of its own perhaps."""
+    wait = one.waits_for
+    return (one.call, wait.kind, wait.process) if wait is not None else (one.call,)
+
+
+def _name_culprits(ranks: Sequence[RankId], where: Sequence[Where]) -> str:
+    """Return ranks, and the process of the first."""
+    who = format_ranks(ranks)
+    first = where[0] if where else None
+    if first is None or first.pid is None:
+        return who
+    gpu = f" gpu {first.gpu}" if first.gpu is not None else ""
+    more = f" and {len(ranks) - 1} more" if len(ranks) > 1 else ""
+    return f"{who}   {first.host} pid {first.pid}{gpu}{more}"
+
+
+def _say_what_it_does(one: Where | Verdict) -> str:
+    awaited = f"waits for {name_awaited(one.waits_for)}" if one.waits_for is not None else ""
+    return ", ".join(part for part in (f"in {one.call}" if one.call else "", awaited) if part)
 
 
 def _launcher_rows(verdict: Verdict, label: str) -> list[Row]:

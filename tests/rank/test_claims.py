@@ -198,6 +198,12 @@ def test_pmi_of_slurms_own_says_less_than_slurm() -> None:
     assert starter(flux, ["flux", "pmi"], []) == "flux"
 
 
+def test_a_module_of_fluxs_broker_is_no_rank_whatever_variables_it_has() -> None:
+    words = ("/usr/bin/python3", "/usr/libexec/flux/cmd/py-runner.py", "flux-module-python-exec.py")
+    assert Ancestor({"PMI_RANK": "0"}, words).is_part_of_launcher
+    assert not Ancestor({}, ("python3", "train.py")).is_part_of_launcher
+
+
 def test_how_many_tasks_a_node_of_fluxs_has_is_known_of_one_alone() -> None:
     environ = {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "3"}
     assert local_size(environ | {"FLUX_JOB_NNODES": "1"}, "flux") == 3

@@ -43,7 +43,17 @@ PROGRAMS = {  # what a launcher needs besides python
 # By what a rank calls the one that started it.
 STARTERS = {"python": None, "sbatch": "srun"}
 SCRIPTS = str(Path(sys.executable).parent)
-ALL = ("python", "torchrun", "launch", "mpirun", "deepspeed", "accelerate", "srun", "sbatch", "flux")
+ALL = (
+    "python",
+    "torchrun",
+    "launch",
+    "mpirun",
+    "deepspeed",
+    "accelerate",
+    "srun",
+    "sbatch",
+    "flux",
+)
 # Both where a launcher starts at once. Of those that import torch first launch is torchrun as well.
 SIGNALS = [
     *((name, signal.SIGTERM) for name in ALL if name != "launch"),

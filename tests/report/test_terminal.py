@@ -193,7 +193,7 @@ def test_culprits_that_wait_for_different_things_have_a_row_each() -> None:
     assert said(several)[1:4] == [
         "culprit   rank 1 n03 pid 4711 in wandb.init, waits for its child wandb-core (4899)",
         "          127.0.0.1:18080 ESTABLISHED",
-        "culprit   ranks 2-3 n03 pid 4802 and 1 more in open, waits for the other end of a pipe",
+        "culprit   ranks 2-3 n03 pid 4802 and 1 more in open, waits for a pipe",
     ]
     alike = replace(several, where=(first, *(replace(first, rank=r) for r in (2, 3))))
     assert [line for line in said(alike) if line.startswith("culprit")] == [

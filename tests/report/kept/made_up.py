@@ -38,6 +38,8 @@ VERDICT: dict[str, Any] = {
             "gpu": None,
             "last_line": "About to call wandb.init",
             "last_line_age": 60.2,
+            "call": None,
+            "waits_for": None,
         }
     ],
     "component": "wandb",
