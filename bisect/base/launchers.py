@@ -169,7 +169,7 @@ LAUNCHERS = (
     Launcher(
         "flux",
         ("flux",),
-        helpers=("flux-shell",),
+        helpers=("flux-shell", "flux-broker"),
         others=("py-runner.py",),  # modules of its broker, which may have variables of PMI
         clients=("flux", "flux-job"),
         queue=("flux", "jobs", "--no-header", "--filter=pending", "--format={id}"),
