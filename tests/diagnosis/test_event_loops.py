@@ -89,3 +89,54 @@ def test_a_pipe_by_which_it_wakes_itself_is_no_proof_beside_another_wait() -> No
     found = wait_of(one)
     assert (found.kind, found.pid) == ("pipe", 999)
     assert "its own" not in found.detail
+
+
+# ---- a loop waits for any of several ---------------------------------------------------------------
+
+LISTENS = Socket(99, "tcp", "127.0.0.1:4700", "", "LISTEN")
+
+
+def to(*ranks: int) -> list[Socket]:
+    """Return connections to these ranks' processes, which have the pids from 100 on."""
+    return [tcp(f"127.0.0.1:{5000 + r}", inode=70 + r, peer_pids=(100 + r,)) for r in ranks]
+
+
+def reads_from(number: int) -> Look:
+    (socket,) = to(number)
+    return look("step train.py:5", call="recvfrom", wchan="wait_woken", descriptors=on(socket, 9))
+
+
+def test_in_a_ring_of_loops_nobody_is_named_by_chance() -> None:
+    """Each is connected to the one before and the one after: which of them is to send is not seen."""
+    ranks = [rank(n, loop(*to((n - 1) % 4, (n + 1) % 4), LISTENS)) for n in range(4)]
+    verdict = judge_job(job("still", world=4), ranks)
+    assert verdict.ranks.culprit == ()
+    assert verdict.ranks.waiting == (0, 1, 2, 3)
+    (note,) = [note for note in verdict.notes if "several" in note]
+    assert note.startswith("ranks 0-3 ")
+
+
+def test_of_loops_the_neighbour_that_stands_in_something_of_its_own_is_to_blame() -> None:
+    stuck = look("warm train.py:7", call="clock_nanosleep")
+    ranks = [
+        rank(n, stuck if n == 2 else loop(*to((n - 1) % 4, (n + 1) % 4), LISTENS)) for n in range(4)
+    ]
+    verdict = judge_job(job("still", world=4), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2,), (0, 1, 3))
+
+
+def test_whoever_reads_from_a_loop_waits_for_it() -> None:
+    """The loop hears all of its clients, and they hear it alone."""
+    ranks = [rank(0, loop(*to(1, 2, 3), LISTENS)), *(rank(n, reads_from(0)) for n in (1, 2, 3))]
+    verdict = judge_job(job("still", world=4), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((0,), (1, 2, 3))
+
+
+def test_a_loop_waits_for_the_client_that_does_something_else() -> None:
+    stuck = look("warm train.py:7", call="clock_nanosleep")
+    ranks = [
+        rank(0, loop(*to(1, 2, 3), LISTENS)),
+        *(rank(n, stuck if n == 3 else reads_from(0)) for n in (1, 2, 3)),
+    ]
+    verdict = judge_job(job("still", world=4), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((3,), (0, 1, 2))
