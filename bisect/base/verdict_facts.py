@@ -63,6 +63,9 @@ class Wait:
     host: str = field(default="", metadata=INSIDE)
     # Processes for which it may as well be: of several peers nothing says which one is meant.
     others: tuple[int, ...] = field(default=(), metadata=INSIDE)
+    # It hears several at once, and nothing says which of them is to wake it: the one that is named,
+    # or one of `others`, or somebody who has not connected yet.
+    is_for_any: bool = field(default=False, metadata=INSIDE)
     # For a file that is there as a lock, and that any process of the job may have made.
     is_for_a_file: bool = field(default=False, metadata=INSIDE)
 

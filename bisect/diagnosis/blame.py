@@ -25,7 +25,7 @@ from .common_path import (
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
-from .rank_waits import is_anonymous
+from .rank_waits import RankWait, is_anonymous
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph
 
@@ -179,6 +179,9 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         return _Blame(tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early))
     candidates = [r for r in graph.sinks if _may_be_blamed(case, graph, r)]
     candidates = _prefer_rings(graph, candidates)
+    candidates, loops = _part_from_loops(case, graph, candidates)
+    if loops and not candidates:
+        return _Blame((), note=_describe_loops(loops))
     if not candidates and job.ended != "interrupted":
         # Whoever the others wait for moves, or is on another node; what is left are those
         # that stand still by themselves.
@@ -261,6 +264,36 @@ def _prefer_rings(graph: WaitGraph, ranks: list[RankId]) -> list[RankId]:
     """
     in_rings = {rank for ring in graph.deadlocks for rank in ring.ranks}
     return [rank for rank in ranks if rank in in_rings] or ranks
+
+
+def _part_from_loops(
+    case: Case, graph: WaitGraph, candidates: list[RankId]
+) -> tuple[list[RankId], list[RankId]]:
+    """Return `candidates` without those that wait for one another over connections where one of
+    them hears several, and the ranks that do so.
+
+    Whoever hears one peer waits for that peer; whoever hears several may wait for somebody else. If
+    one alone does, it is the one that all others wait for; of several nothing says which is to
+    send. A ring that the kernel vouches for is none of these.
+    """
+    ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
+    ring = [r for r in candidates if r in graph.sinks & graph.waiting and r not in ringed]
+    loops = [r for r in ring if (found := case.rank_waits.get(r)) and _hears_several(found)]
+    if not loops:
+        return candidates, []
+    kept = loops if len(loops) == 1 else []
+    return [r for r in candidates if r not in ring or r in kept], loops
+
+
+def _hears_several(found: RankWait) -> bool:
+    return found.own_wait is not None and found.own_wait.is_for_any
+
+
+def _describe_loops(ranks: Sequence[RankId]) -> str:
+    return (
+        f"{format_ranks(ranks)} hear several connections each, and wait for one another by them:"
+        " which one is to send next is not seen"
+    )
 
 
 _POLLS = frozenset(["itself", "sleep"])

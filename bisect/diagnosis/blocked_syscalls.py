@@ -160,7 +160,9 @@ def find_queue_wait(
 
 def format_others(wait: Wait) -> str:
     """Return in words for whom a wait may be as well, "" for nobody."""
-    return f"or it waits for {', '.join(map(str, wait.others))}" if wait.others else ""
+    # What a loop listens to besides is said with it.
+    named = wait.others if not wait.is_for_any else ()
+    return f"or it waits for {', '.join(map(str, named))}" if named else ""
 
 
 def _make_lonely_queue_wait(look: Look, sockets: Iterable[Socket]) -> Wait | None:

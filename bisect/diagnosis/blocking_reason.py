@@ -42,7 +42,7 @@ from .blocked_syscalls import (
 )
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
 from .helper_processes import find_polled_helper, find_serving_child, is_halted
-from .loop_waits import describe_loop
+from .loop_waits import describe_loop, note_alternatives
 from .node_rendezvous import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
@@ -185,9 +185,9 @@ def find_blocking_reason_in(
         or _find_syscall_wait(view, family, around)
         or Wait("unknown", view.wchan or view.call_name)
     )
-    return describe_loop(
-        _complete_wait(wait, family, around, depth), view, [looks[-1].pid for looks in family]
-    )
+    pids = [looks[-1].pid for looks in family]
+    wait = note_alternatives(wait, view, pids)
+    return describe_loop(_complete_wait(wait, family, around, depth), view, pids)
 
 
 def _find_halt(view: ProcessSnapshot) -> Wait | None:

@@ -116,12 +116,24 @@ class ProcessEdges:
             return
         if wait.kind == "process":
             self._child(process, wait)
+            self._alternatives(process, wait)
         elif wait.kind in _THING_NODES:
             self._thing(process, wait)
+            self._alternatives(process, wait)
         else:
             nobody = draw.node(AWAITED[wait.kind], "other")
             draw.link(process.name, nobody, wait.kind, wait.detail or _format_process_place(view))
         self._writers(process)
+
+    def _alternatives(self, process: _Process, wait: Wait) -> None:
+        """Draw those for whom a process that hears several may wait as well."""
+        for pid in wait.others if wait.is_for_any else ():
+            other = ProcessId(process.facts.host, pid)
+            name = self._people.names.get(other, "")
+            called = f"{name} ({pid})" if name else f"process {pid}"
+            who = self._someone(other, name)
+            shows = f"or it waits for {called}"
+            self._drawing.link(process.name, who, wait.kind, shows, firm=process.own)
 
     def _writers(self, process: _Process) -> None:
         """Draw all that could write what a process waits to read, if each of them is known and does

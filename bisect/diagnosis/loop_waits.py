@@ -20,6 +20,7 @@ from .process_snapshot import ProcessSnapshot
 _LOOP = re.compile(r"/asyncio/(?:base_events|runners|unix_events)\.py$|/uvloop/")
 _INNERMOST = 8  # Python frames among which a loop's own are, where it waits
 _MOST_NAMED = 3
+_OF_SOMEBODY = frozenset(["socket", "store", "pipe", "process"])
 _EXPLAINED = frozenset(["socket", "store", "pipe", "process", "itself", "kernel", "sleep"])
 
 
@@ -27,6 +28,18 @@ def runs_event_loop(view: ProcessSnapshot) -> bool:
     """Return whether the main thread waits in an event loop."""
     python = [frame for frame in view.frames if not frame.native][:_INNERMOST]
     return view.call_name in POLL_CALLS and any(_LOOP.search(frame.file) for frame in python)
+
+
+def note_alternatives(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> Wait:
+    """Return the wait of a process that polls with those for which it may as well be: whoever is at
+    the other ends of what it polls. `family`: the pids of its descendants.
+    """
+    if wait.kind not in _OF_SOMEBODY or view.call_name not in POLL_CALLS or wait.others:
+        return wait
+    own = {wait.pid, view.look.pid}
+    found = [one for one in _list_other_waits(wait, view, family) if one.pid not in own]
+    pids = tuple(dict.fromkeys(one.pid for one in found if one.pid is not None))
+    return replace(wait, others=pids, is_for_any=True) if found else wait
 
 
 def describe_loop(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> Wait:
@@ -44,7 +57,7 @@ def format_loop(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> str
     """
     if wait.kind not in _EXPLAINED or not runs_event_loop(view):
         return ""
-    others = _list_other_waits(wait, view, family)
+    others = _name_other_waits(wait, view, family)
     named = ", ".join(others[:_MOST_NAMED])
     more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
     also = f" that listens to {named}{more} as well" if others else ""
@@ -52,18 +65,26 @@ def format_loop(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> str
     return f"in an event loop{also}" + (f": {tasks}" if tasks else "")
 
 
-def _list_other_waits(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> list[str]:
-    """Return in words what the loop listens to besides what `wait` is about; a pipe of which both
-    ends are the process's own, by which its threads wake it, left out.
-    """
+def _name_other_waits(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> list[str]:
+    """Return in words what the loop listens to besides what `wait` is about."""
     found: dict[str, None] = {}
+    for other in _list_other_waits(wait, view, family):
+        who = f" of process {other.pid}" if other.pid is not None else ""
+        found[f"{other.detail or other.what}{who}"] = None
+    return list(found)
+
+
+def _list_other_waits(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> list[Wait]:
+    """Return the waits for what a process polls besides what `wait` is about; a pipe of which both
+    ends are its own, by which its threads wake it, left out.
+    """
+    found = []
     for descriptor in view.call.descriptors if view.call is not None else ():
         other = make_descriptor_wait(descriptor, view.look, family)
         own = descriptor.kind == "pipe" and set(descriptor.other_ends) == {view.look.pid}
         if other is not None and not own and other.what != wait.what:
-            who = f" of process {other.pid}" if other.pid is not None else ""
-            found[f"{other.detail or other.what}{who}"] = None
-    return list(found)
+            found.append(other)
+    return found
 
 
 def describe_tasks(look: Look) -> str:

@@ -91,7 +91,7 @@ def test_a_pipe_by_which_it_wakes_itself_is_no_proof_beside_another_wait() -> No
     assert "its own" not in found.detail
 
 
-# ---- a loop waits for any of several ---------------------------------------------------------------
+# ---- a loop waits for any of several --------------------------------------------------------------
 
 LISTENS = Socket(99, "tcp", "127.0.0.1:4700", "", "LISTEN")
 
@@ -107,7 +107,7 @@ def reads_from(number: int) -> Look:
 
 
 def test_in_a_ring_of_loops_nobody_is_named_by_chance() -> None:
-    """Each is connected to the one before and the one after: which of them is to send is not seen."""
+    """Each is connected to the one before and the one after: which is to send is not seen."""
     ranks = [rank(n, loop(*to((n - 1) % 4, (n + 1) % 4), LISTENS)) for n in range(4)]
     verdict = judge_job(job("still", world=4), ranks)
     assert verdict.ranks.culprit == ()
