@@ -274,7 +274,8 @@ def _part_from_loops(
 
     Whoever hears one peer waits for that peer; whoever hears several may wait for somebody else. If
     one alone does, it is the one that all others wait for; of several nothing says which is to
-    send. A ring that the kernel vouches for is none of these.
+    send, nor that they wait for a rank that ended well. A ring that the kernel vouches for is none
+    of these.
     """
     ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
     ring = [r for r in candidates if r in graph.sinks & graph.waiting and r not in ringed]
@@ -282,7 +283,8 @@ def _part_from_loops(
     if not loops:
         return candidates, []
     kept = loops if len(loops) == 1 else []
-    return [r for r in candidates if r not in ring or r in kept], loops
+    ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(facts)]
+    return [r for r in candidates if r in kept or r not in (*ring, *ended)], loops
 
 
 def _hears_several(found: RankWait) -> bool:

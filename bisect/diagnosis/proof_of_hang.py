@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
+from ..base.identity import ProcessId
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Verdict
 from ..base.words import format_seconds
-from .blocked_syscalls import POLL_CALLS
+from .blocked_syscalls import POLL_CALLS, list_awaited_pids
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .time_limits import LONGEST_LIMIT, is_asleep, read_time_left
@@ -81,6 +82,12 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
     is a server without a request. "" if that is not so.
     """
     living = [facts for facts in ranks if not is_gone(facts)]
+    # Those that hear one another wait for one another, though each of them listens as well.
+    own = {ProcessId(facts.host, facts.pid) for facts in living if facts.pid is not None}
+    for facts in living:
+        heard = list_awaited_pids(facts.looks[-1]) if facts.looks else ()
+        if any(ProcessId(facts.host, pid) in own for pid in heard):
+            return ""
     found = [
         describe_listening(looks, facts.environment.get("MASTER_PORT", ""))
         for facts in living

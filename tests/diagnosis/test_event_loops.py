@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.process_facts import AsyncTask, Descriptor, Look, Socket
+from hangbisect.base.rank_history import SILENT
 from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
 
 from .causes.scenes import causes_of, on, tcp
-from .made_up import held, job, look, rank, stack
+from .made_up import gone, held, job, look, rank, stack
 
 EPOLL = Descriptor(7, "anon", "anon_inode:[eventpoll]")
 OWN = Socket(60, "unix", "", "", "ESTABLISHED", peer_pids=(100,), peer_inode=61)
@@ -91,7 +92,7 @@ def test_a_pipe_by_which_it_wakes_itself_is_no_proof_beside_another_wait() -> No
     assert "its own" not in found.detail
 
 
-# ---- a loop waits for any of several --------------------------------------------------------------
+# ---- a loop waits for any of several -------------------------------------------------------------
 
 LISTENS = Socket(99, "tcp", "127.0.0.1:4700", "", "LISTEN")
 
@@ -114,6 +115,13 @@ def test_in_a_ring_of_loops_nobody_is_named_by_chance() -> None:
     assert verdict.ranks.waiting == (0, 1, 2, 3)
     (note,) = [note for note in verdict.notes if "several" in note]
     assert note.startswith("ranks 0-3 ")
+
+
+def test_nor_is_a_rank_that_has_done_its_part_to_blame_for_a_ring_of_loops() -> None:
+    done = gone(1, 0, step=SILENT)
+    ranks = [done, *(rank(n, loop(*to(*{0, 2, 3} - {n}), LISTENS)) for n in (0, 2, 3))]
+    verdict = judge_job(job("still", world=4), sorted(ranks, key=lambda one: one.rank))
+    assert (verdict.ranks.culprit, verdict.cause) == ((), None)
 
 
 def test_of_loops_the_neighbour_that_stands_in_something_of_its_own_is_to_blame() -> None:

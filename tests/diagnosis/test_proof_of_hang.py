@@ -124,3 +124,14 @@ def test_whoever_listens_and_waits_for_something_else_is_no_server() -> None:
         assert describe_listening([one]) == ""
     assert describe_listening([EVENT_LOOP], "8000") == ""
     assert describe_waiting_for_work([rank(0, EVENT_LOOP), rank(1, SLEEP)]) == ""
+
+
+def test_ranks_that_hear_one_another_do_not_wait_for_work_though_each_listens() -> None:
+    def hears(number: int, other: int) -> RankFacts:
+        peer = Socket(9, "tcp", "127.0.0.1:9", "127.0.0.1:8", "ESTABLISHED", peer_pids=(other,))
+        named = (Descriptor(9, "socket", "socket:[9]", socket=peer),)
+        polls = look(call="epoll_wait", descriptors=named).kernel
+        return rank(number, replace(EVENT_LOOP, kernel=polls))
+
+    assert describe_waiting_for_work([hears(0, 101), hears(1, 100)]) == ""
+    assert describe_waiting_for_work([hears(0, 700), hears(1, 800)])  # of others, its clients

@@ -116,8 +116,9 @@ def _left_with_success(scene: Scene) -> Found | None:
     """A rank ended early with status 0."""
     early = tuple(r.rank for r in scene.ranks if r.left and not r.finished and r.status == 0)
     blamed = set(scene.verdict.ranks.culprit)
-    # Where a rank is to blame that waits for something of its own, no rank waits for who has left.
-    if not early or (blamed and not blamed & {*early}):
+    # Where it is not to blame no rank is known to wait for it: another one waits for something of
+    # its own, or nothing says who waits for whom.
+    if not blamed & {*early}:
         return None
     return Found(f"{format_ranks(early)} ended with status 0 before the end", {"rank": early[0]})
 
