@@ -25,7 +25,7 @@ from .common_path import (
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
-from .rank_waits import RankWait, is_anonymous
+from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph
 
@@ -470,5 +470,6 @@ def choose_shown_rank(case: Case, ranks: Ranks) -> RankFacts | None:
 
 
 def first_culprit(case: Case, ranks: Ranks) -> RankFacts | None:
-    """Return the first culprit of which anything is known."""
-    return next((f for rank in ranks.culprit if (f := case.facts(rank))), None)
+    """Return the culprit that tells most, of those of which anything is known."""
+    told = sort_by_telling(ranks.culprit, case.rank_waits)
+    return next((f for rank in told if (f := case.facts(rank))), None)

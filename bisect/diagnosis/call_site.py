@@ -24,6 +24,7 @@ from .frames import (
 )
 from .process_snapshot import ProcessSnapshot
 from .public_calls import EntryPoint, find_entry_points
+from .rank_waits import sort_by_telling
 from .wait_graph import WaitGraph
 
 _OWN_CODE = ("step", "user")
@@ -255,7 +256,7 @@ def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None
     """Return what the first culprit waits for; where that is a rank that never came, what the
     others wait for.
     """
-    for rank in ranks.culprit:
+    for rank in sort_by_telling(ranks.culprit, case.rank_waits):
         wait = find_wait_of_culprit(case, rank, graph)
         if wait is not None:
             return wait

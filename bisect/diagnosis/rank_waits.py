@@ -422,6 +422,20 @@ def is_anonymous(wait: Wait | None) -> bool:
     return wait.rank is None and (wait.kind in _ANONYMOUS or no_owner)
 
 
+def sort_by_telling(
+    ranks: Iterable[RankId], found: Mapping[RankId, RankWait]
+) -> tuple[RankId, ...]:
+    """Return ranks of which each is to blame, those first whose wait has a name: a sleep ends by
+    itself, and a wait that says nothing explains nothing.
+    """
+
+    def says_little(rank: RankId) -> bool:
+        wait = found[rank].wait if rank in found else None
+        return wait is None or wait.kind == "sleep" or is_anonymous(wait)
+
+    return tuple(sorted(ranks, key=says_little))
+
+
 def _may_wait_in(pending: PendingOperation, single_rank: SingleRank) -> bool:
     """Return whether a rank may wait for an operation that it handed out: not where its stack or
     the kernel says what else it waits for.

@@ -375,3 +375,24 @@ def test_without_stacks_a_futex_is_not_blamed_before_what_is_known() -> None:
     assert verdict.ranks.culprit == (1,)
     assert verdict.ranks.waiting == (0,)
     assert verdict.seen_by == "proc"
+
+
+OPENS = look("main train.py:4", call="openat", wchan="wait_for_partner", path="/f")
+
+
+@pytest.mark.parametrize("opener", [0, 1])
+def test_of_two_culprits_the_one_whose_wait_has_a_name_is_told_of_before_one_that_sleeps(
+    opener: int,
+) -> None:
+    """A sleep ends by itself; what the other one waits for does not come by itself."""
+    ranks = [rank(n, OPENS if n == opener else SLEEP) for n in range(2)]
+    verdict = judge_job(job("still"), ranks)
+    assert verdict.ranks.culprit == (0, 1)
+    assert (verdict.call, kind(verdict)) == ("open", "pipe")
+    assert verdict.cause is None or verdict.cause.id != "own-code-sleeps"
+
+
+def test_a_sleep_is_told_of_before_a_wait_that_says_nothing() -> None:
+    waits = look("wait STD/threading.py:320", "main train.py:4", call="futex")
+    verdict = judge_job(job("still"), [rank(0, SLEEP), rank(1, waits)])
+    assert (verdict.call, kind(verdict)) == ("time.sleep", "sleep")

@@ -25,7 +25,7 @@ from ..group_values import read_group_values
 from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, merge_looks
 from ..public_calls import GroupWait, find_group_wait
-from ..rank_waits import RankWait
+from ..rank_waits import RankWait, sort_by_telling
 from ..single_ranks import is_gone
 from ..wait_graph import WaitGraph
 
@@ -47,10 +47,11 @@ class Scene:
 
     @cached_property
     def subject(self) -> RankFacts | None:
-        """The rank that the verdict is about: the first culprit that lives, else one that waits,
-        else the first culprit.
+        """The rank that the verdict is about: the culprit that tells most of those that live, else
+        one that waits, else a culprit.
         """
-        chosen = [r for rank in self.verdict.ranks.culprit if (r := self.rank(rank))]
+        told = sort_by_telling(self.verdict.ranks.culprit, self.situations)
+        chosen = [r for rank in told if (r := self.rank(rank))]
         living = [r for r in chosen if r.looks and r.alive]
         waiting = [r for r in self.ranks if r.rank in self.verdict.ranks.waiting and r.looks]
         return next(iter([*living, *waiting, *chosen]), None)
