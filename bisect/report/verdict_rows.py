@@ -369,7 +369,9 @@ def cause_rows(cause: Cause) -> list[Row]:
 
 def _evidence(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts]) -> list[Row]:
     rows: list[Row] = []
-    culprit = next((r for r in ranks if r.rank in verdict.ranks.culprit), None)
+    told = next((where[0].rank for where in _group_culprits(verdict)), None)
+    blamed = [r for r in ranks if r.rank in verdict.ranks.culprit]
+    culprit = next((r for r in blamed if r.rank == told), next(iter(blamed), None))
     if culprit is not None:
         rows += make_rows("stack", short_stack(culprit, job, verdict.call or ""))
         if culprit.last_line:

@@ -195,6 +195,9 @@ def test_culprits_that_wait_for_different_things_have_a_row_each() -> None:
         "          127.0.0.1:18080 ESTABLISHED",
         "culprit   ranks 2-3 n03 pid 4802 and 1 more in open, waits for a pipe",
     ]
+    two = replace(several, call="open", waits_for=pipe)
+    assert said(two)[1].startswith("culprit   ranks 2-3 n03 pid 4802")
+    assert any("last line rank 2" in line for line in said(two))
     alike = replace(several, where=(first, *(replace(first, rank=r) for r in (2, 3))))
     assert [line for line in said(alike) if line.startswith("culprit")] == [
         "culprit   ranks 1-3 n03 pid 4711 and 2 more in wandb.init, waits for its child "
