@@ -44,6 +44,7 @@ settings.register_profile("quick", settings.get_profile("ours"), max_examples=20
 settings.load_profile("ours")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook as well
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side (pytest-xdist), tests that share a Slurm, or what was made for all of their
     module, are run by one worker: it is made once. Tests of whole jobs mostly wait, and the others
@@ -56,6 +57,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         whole = [item for item in items if WHOLE_JOBS in item.path.parents]
         others = [item for item in items if WHOLE_JOBS not in item.path.parents]
         items[:] = mix_evenly(whole, others)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fail where pytest-xdist does not see the groups: everything shared would be made by each
+    worker, and nothing else would tell.
+    """
+    marked = any(item.get_closest_marker("xdist_group") for item in session.items)
+    grouped = any("@" in item.nodeid for item in session.items)
+    if session.config.getoption("loadgroup", False) and marked and not grouped:
+        raise pytest.UsageError("this pytest-xdist finds no groups in this pytest: constraints.txt")
 
 
 def mix_evenly(*lists: Sequence[T]) -> list[T]:
