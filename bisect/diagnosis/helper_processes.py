@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.process_facts import Look
+from ..base.library_functions import Role, has_role
+from ..base.process_facts import Frame, Look
+from ..base.ray_processes import find_actor, runs_method
 from ..base.verdict_facts import Wait
 from .frames import frame_owner, unqualified_name
 from .process_snapshot import ProcessSnapshot
@@ -39,6 +41,8 @@ def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     worker = _find_worker(view, living)
     if worker is not None:
         return Wait("process", "", worker.pid, worker.name)
+    if waits_for_ray(view.frames):
+        return _find_actor_wait(living)
     child = (
         _find_child_named_after_library(view, living)
         or _find_connected_child(view, living)
@@ -102,6 +106,49 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     halted = [lk for lk in mine if is_halted(lk)]
     working = [lk for lk in mine if not _is_idle_worker(lk)]
     return next(iter(halted or working or mine), None)
+
+
+def waits_for_ray(frames: Sequence[Frame]) -> bool:
+    """Return whether a thread waits for what actors or tasks of Ray are to give: its innermost
+    frame is that of ray.get or ray.wait.
+    """
+    inner = next((frame for frame in frames if not frame.native), None)
+    return inner is not None and has_role(inner.file, inner.name, Role.AWAITS_ACTORS)
+
+
+def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait for an actor, or a task, of Ray that is in a method; None if none is: what is
+    waited for has no process yet. Which object is wanted of which actor no frame tells: of several
+    one that waits for no other rank comes first.
+    """
+    at_work = [
+        looks[-1] for looks in family if runs_method(find_actor(looks[-1].command) or "")
+    ] or [looks[-1] for looks in family if _runs_job_code(looks[-1])]
+    if not at_work:
+        return None
+    chosen = min(at_work, key=lambda look: (_meets_ranks(look), not _runs_job_code(look), look.pid))
+    others = tuple(look.pid for look in at_work if look is not chosen)
+    return Wait("process", "", chosen.pid, find_actor(chosen.command), others=others)
+
+
+def _runs_job_code(look: Look) -> bool:
+    """Return whether the main thread of a worker of Ray is in a function of the job's."""
+    frames = look.main.frames if look.main else ()
+    inner = next((frame for frame in frames if not frame.native), None)
+    return (
+        bool(find_actor(look.command))
+        and inner is not None
+        and not inner.file.endswith("ray/_private/worker.py")
+    )
+
+
+def _meets_ranks(look: Look) -> bool:
+    frames = look.main.frames if look.main else ()
+    return any(
+        has_role(frame.file, frame.name, role)
+        for frame in frames
+        for role in (Role.MAKES_GROUP, Role.ASKS_STORE, Role.RUNS_COLLECTIVE)
+    )
 
 
 def _is_idle_worker(look: Look) -> bool:

@@ -24,6 +24,7 @@ from ..collect.looks import (
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
+from ..evidence.process import leave_out_services
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
@@ -87,7 +88,10 @@ class Inspection(LookSeries):
         targets: list[tuple[RankState, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))
-            targets += [(member, Target(p, "child")) for p in job.family.descendants(member.pid)]
+            targets += [
+                (member, Target(p, "child"))
+                for p in leave_out_services(job.family.descendants(member.pid))
+            ]
         holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [*(t for _, t in targets if t not in paused), *holders]
@@ -205,7 +209,8 @@ class Inspection(LookSeries):
 
     def _count_answers(self, members: Sequence[RankState]) -> None:
         """Count it as movement, for a while, that a rank asks a process outside the job."""
-        ours = {pid for m in self.job.members for pid in (m.pid, *m.children)}
+        family = self.job.family
+        ours = {p for m in self.job.members for p in (m.pid, *family.descendants(m.pid))}
         asks = {
             m.rank: found
             for m in members

@@ -11,6 +11,7 @@ from ..base.launcher_env import number
 from ..base.launchers import DIALECTS
 from ..base.proc import read_stat
 from ..base.rank_history import SILENT
+from ..base.ray_processes import find_actor
 from ..evidence.process import family, variables_of, words_of
 from .job_activity import Stillness
 
@@ -88,20 +89,31 @@ def _find_processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
 
 
 def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
-    """Return the processes of ranks that a program spawned (torch.multiprocessing.spawn): they know
-    their numbers only when they join a group. It starts them in their order; where there are more
+    """Return the processes of ranks that a program spawned (torch.multiprocessing.spawn), or that
+    Ray started: they know their numbers only when they join a group. It starts them in their order; where there are more
     or fewer than are missing, none is taken for one.
     """
     parents = {found.ppid for pid in known if (found := read_stat(pid)) is not None}
     siblings = [p for p in family(parents) if (s := read_stat(p)) and s.ppid in parents]
-    silent = sorted(p for p in siblings if p not in known and _is_spawned(p))
+    kinds = {_kind_of_spawned(p) for p in known}
+    found = {p: kind for p in siblings if p not in known and (kind := _kind_of_spawned(p))}
+    # Of Ray's actors those of the same class as the ranks that are known, where there are such.
+    alike = [p for p, kind in found.items() if kind in kinds]
+    silent = sorted(alike or found)
     return (
         {r: [p] for r, p in zip(absent, silent, strict=True)} if len(silent) == len(absent) else {}
     )
 
 
-def _is_spawned(pid: int) -> bool:
-    return any("multiprocessing.spawn" in word for word in words_of(pid))
+def _kind_of_spawned(pid: int) -> str:
+    """Return how a process was started that may be a rank and has not said so: by multiprocessing,
+    or as an actor of Ray, by its class; "" for any other.
+    """
+    words = words_of(pid)
+    if any("multiprocessing.spawn" in word for word in words):
+        return "spawn"
+    actor = find_actor(words)
+    return f"ray::{actor.partition('.')[0]}" if actor else ""
 
 
 async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:

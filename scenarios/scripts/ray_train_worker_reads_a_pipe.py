@@ -4,6 +4,7 @@ the first is in all_reduce.
 The loop runs in a thread of a worker; its main thread is in Ray's main_loop.
 """
 
+import os
 import sys
 
 import ray
@@ -31,12 +32,12 @@ if __name__ == "__main__":
         loop,
         train_loop_config={"feed": sys.argv[1]},
         scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(storage_path=sys.argv[2]),
+        run_config=RunConfig(storage_path=os.path.abspath("results")),
     )
     print(trainer.fit())
 
 # /// case
-# command = "python train.py $FIFO $HOME"
+# command = "python train.py $FIFO"
 # world = "unopened_fifo"
 # culprits = [[1]]
 # waiting = [0]
