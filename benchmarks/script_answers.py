@@ -119,7 +119,7 @@ def _cause(truth: Truth, verdict: Mapping[str, Any]) -> Literal["right", "unknow
 def _words(verdict: Mapping[str, Any]) -> str:
     """Return what a verdict says to a reader: its reason, its cause, what it waits for."""
     cause = verdict.get("cause") or {}
-    told = (verdict.get("reason"), verdict["waits_for"], cause.get("why"), *cause.get("signs", ()))
+    told = (verdict["waits_for"], verdict["chain"], cause.get("why"), *cause.get("matched", ()))
     return "\n".join(map(str, told))
 
 

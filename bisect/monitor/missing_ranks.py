@@ -90,16 +90,16 @@ def _find_processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
 
 def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
     """Return the processes of ranks that a program spawned (torch.multiprocessing.spawn), or that
-    Ray started: they know their numbers only when they join a group. It starts them in their order; where there are more
-    or fewer than are missing, none is taken for one.
+    Ray started: they know their numbers only when they join a group. It starts them in their
+    order; where there are more or fewer than are missing, none is taken for one.
     """
     parents = {found.ppid for pid in known if (found := read_stat(pid)) is not None}
     siblings = [p for p in family(parents) if (s := read_stat(p)) and s.ppid in parents]
     kinds = {_kind_of_spawned(p) for p in known}
-    found = {p: kind for p in siblings if p not in known and (kind := _kind_of_spawned(p))}
+    spawned = {p: kind for p in siblings if p not in known and (kind := _kind_of_spawned(p))}
     # Of Ray's actors those of the same class as the ranks that are known, where there are such.
-    alike = [p for p, kind in found.items() if kind in kinds]
-    silent = sorted(alike or found)
+    alike = [p for p, kind in spawned.items() if kind in kinds]
+    silent = sorted(alike or spawned)
     return (
         {r: [p] for r, p in zip(absent, silent, strict=True)} if len(silent) == len(absent) else {}
     )

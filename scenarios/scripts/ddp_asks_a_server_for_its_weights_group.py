@@ -1,5 +1,5 @@
-"""Reinforcement learning with a server of its own beside the trainer: rank 0 has the server join the
-group for the weights before the barrier of the training, rank 1 joins it after that barrier.
+"""Reinforcement learning with a server of its own beside the trainer: rank 0 has the server join
+the group for the weights before the barrier of the training, rank 1 joins it after that barrier.
 
 The server answers as soon as all are in that group: so it waits for rank 1, rank 0 for the server,
 and rank 1 for rank 0.
@@ -37,7 +37,7 @@ if __name__ == "__main__":
     main()
 
 # /// case
-# command = "sh -c 'python serve.py $PORT & torchrun --standalone --nproc_per_node=2 train.py $PORT'"
+# command = "sh train.sh $PORT"
 # culprits = [[0]]
 # culprits_by_stacks = [[0, 1]]
 # waiting = [1]
@@ -46,6 +46,10 @@ if __name__ == "__main__":
 # own_code = true
 # calls = ['urlopen', 'recv', 'readinto', 'init_weights_group']
 # [files]
+# "train.sh" = """
+# python serve.py $1 &
+# torchrun --standalone --nproc_per_node=2 train.py $1
+# """
 # "serve.py" = '''
 # """It joins the group for the weights when it is asked to, and answers when all are there."""
 # import sys

@@ -42,6 +42,6 @@ if __name__ == "__main__":
 # after = ["torch imported", ""]
 # calls = ['init_process_group']
 # causes = ["ray-actor-died"]
-# says = ['SIGKILL|signal 9']
+# says = ['Trainer \(pid \d+\) died']
 # needs = ["ray"]
 # ///

@@ -34,8 +34,8 @@ if __name__ == "__main__":
 # steps = ["ray_get", "script"]
 # after = ["Ray started", ""]
 # own_code = true
-# calls = ['open']
+# calls = ['open', 'ray\.get']
 # causes = ["pipe-no-writer"]
-# says = ["Reader"]
+# says = ["Reader", "open"]
 # needs = ["ray"]
 # ///

@@ -1,4 +1,4 @@
-"""A driver waits for a placement group of Ray until a task has given its processor back: healthy."""
+"""A driver waits for a placement group of Ray until a task has given its cores back: healthy."""
 
 import sys
 import time
