@@ -322,7 +322,7 @@ def _job_of_launcher(processes: ProcessTable, one: Process) -> Job:
 
 
 _MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
-_TORCH_LIBRARY = b"libtorch"
+_LIBRARIES = (b"libtorch", b"/ray/_raylet.")  # of what makes a Python a job
 
 
 @dataclass(frozen=True)
@@ -376,8 +376,8 @@ def _still_lives(one: Process) -> bool:
 
 
 def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int]) -> list[int]:
-    """Return the Python processes that have loaded torch, and belong to no rank that is known; of
-    those in one line the topmost.
+    """Return the Python processes that have loaded torch, or are drivers of Ray, and belong to no
+    rank that is known; of those in one line the topmost.
     """
     known = ranks | processes_below(processes, ranks)
     found = []
@@ -388,19 +388,21 @@ def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int
             or not one.python
             or one.launcher
             or one.is_monitor
+            or one.is_service
         ):
             continue
-        if _has_torch(one):
+        if _has_library(one):
             found.append(one.pid)
     inside = processes_below(processes, set(found))
     return [pid for pid in found if pid not in inside]
 
 
-def _has_torch(one: Process) -> bool:
+def _has_library(one: Process) -> bool:
     if one.state in "ZXD":  # to read what it has mapped might take for ever
         return False
     try:
-        return _TORCH_LIBRARY in within(_MAPS_LIMIT, _read_maps, one.pid)
+        maps = within(_MAPS_LIMIT, _read_maps, one.pid)
+        return any(library in maps for library in _LIBRARIES)
     except (OSError, TimeoutError):
         return False
 

@@ -88,6 +88,11 @@ _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
 # setThreadName).
 POLLING_THREADS = frozenset({"TP_SHM_reactor", "TP_IBV_reactor"})
 
+# Threads of Python that serve a library alone, by the names that it gives them: they hear from its
+# own servers as long as the process lives, and no step waits for them (ray/_private/worker.py and
+# gc_collect_manager.py: errors and output of workers, garbage collection).
+SERVICE_THREADS = frozenset({"ray_listen_error_messages", "ray_print_logs", "PythonGCThread"})
+
 FUNCTIONS = (
     # locks on files
     LibraryFunction(

@@ -16,8 +16,13 @@ _SERVICE = re.compile(
     r"(?:^|/)ray/(?:core/src/ray/(?:gcs/gcs_server|raylet/raylet)$"
     r"|(?:dashboard|autoscaler|_private|util/client|experimental)/\S*\.py$)"
 )
+# Actors that Ray itself starts beside those of a job: they manage, and wait for nobody's data.
+_MANAGERS = (
+    "_AutoscalingCoordinatorActor|AutoscalingRequester|PlacementGroupCleaner|SynchronizationActor"
+    "|DatasetManager|PreemptionWatcher|_StatsActor|JobSupervisor|DashboardAgent|RuntimeEnvAgent"
+)
 _SERVICE_TITLE = re.compile(
-    r"^(?:ray::(?:IDLE\w*|DashboardAgent|RuntimeEnvAgent|SPILL\w*|RESTORE\w*)$|ray-dashboard\b)"
+    rf"^(?:ray::(?:IDLE\w*|SPILL\w*|RESTORE\w*|(?:{_MANAGERS})(?:\.\w+)?)$|ray-dashboard\b)"
 )
 _MOST_WORDS = 6  # of a command line, in which a program stands: Python's own flags come before it
 RAYLET = "raylet"  # as the kernel has the name of the process (comm)

@@ -169,6 +169,7 @@ _SERVES = re.compile(
     r"/(?:threading|queue|selectors|socketserver)\.py$|/concurrent/futures/thread\.py$"
     r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
     r"|/torch/_inductor/\S+\.py$|<frozen threading>"
+    r"|/ray/_private/(?:gc_collect_manager|worker)\.py$"
     rf"|{EXPORTERS}"
 )
 _EXPORTS = re.compile(EXPORTERS)

@@ -9,6 +9,7 @@ from ..base.library_functions import Role, has_role
 from ..base.process_facts import Frame, Look
 from ..base.ray_processes import find_actor, runs_method
 from ..base.verdict_facts import Wait
+from .actor_threads import is_idle_loop
 from .frames import frame_owner, unqualified_name
 from .process_snapshot import ProcessSnapshot
 
@@ -121,25 +122,18 @@ def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
     waited for has no process yet. Which object is wanted of which actor no frame tells: of several
     one that waits for no other rank comes first.
     """
-    at_work = [
-        looks[-1] for looks in family if runs_method(find_actor(looks[-1].command) or "")
-    ] or [looks[-1] for looks in family if _runs_job_code(looks[-1])]
+    actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
+    at_work = [one for one in actors if runs_method(find_actor(one.command)) or _is_at_work(one)]
     if not at_work:
         return None
-    chosen = min(at_work, key=lambda look: (_meets_ranks(look), not _runs_job_code(look), look.pid))
-    others = tuple(look.pid for look in at_work if look is not chosen)
+    # One that only manages others has a method that awaits them, and its main thread is idle.
+    chosen = min(at_work, key=lambda one: (not _is_at_work(one), _meets_ranks(one), one.pid))
+    others = tuple(one.pid for one in at_work if one is not chosen and _is_at_work(one))
     return Wait("process", "", chosen.pid, find_actor(chosen.command), others=others)
 
 
-def _runs_job_code(look: Look) -> bool:
-    """Return whether the main thread of a worker of Ray is in a function of the job's."""
-    frames = look.main.frames if look.main else ()
-    inner = next((frame for frame in frames if not frame.native), None)
-    return (
-        bool(find_actor(look.command))
-        and inner is not None
-        and not inner.file.endswith("ray/_private/worker.py")
-    )
+def _is_at_work(look: Look) -> bool:
+    return look.main is not None and bool(look.main.frames) and not is_idle_loop(look.main.frames)
 
 
 def _meets_ranks(look: Look) -> bool:

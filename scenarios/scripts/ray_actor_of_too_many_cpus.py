@@ -21,6 +21,7 @@ if __name__ == "__main__":
 # culprits = [[0]]
 # steps = ["ray_get", "script"]
 # after = ["Ray started"]
+# own_code = true
 # calls = ['ray\.get']
 # causes = ["ray-placement"]
 # says = ['CPU', '\b8\b', '\b2\b']

@@ -35,6 +35,7 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py $PORT"
 # culprits = [[0], [1], [0, 1]]
+# culprits_by_stacks = [[-1]]
 # steps = ["first_all_reduce", "barrier", "script", "training", "first_collective"]
 # after = ["Process group ready", "First all_reduce done"]
 # own_code = true

@@ -13,6 +13,7 @@ if __name__ == "__main__":
 # world = "silent_service"
 # culprits = [[0]]
 # steps = ["ray_init"]
+# own_code = true
 # calls = ['ray\.init']
 # causes = ["ray-start"]
 # needs = ["ray"]

@@ -22,6 +22,7 @@ if __name__ == "__main__":
 # culprits = [[0]]
 # steps = ["ray_get", "placement_group", "script"]
 # after = ["Ray started", "Placement group asked for"]
+# own_code = true
 # calls = ['ray\.get', 'placement_group']
 # causes = ["ray-placement"]
 # says = ['GPU', '\b2\b', '\b1\b']

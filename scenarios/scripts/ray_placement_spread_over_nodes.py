@@ -23,6 +23,7 @@ if __name__ == "__main__":
 # culprits = [[0]]
 # steps = ["placement_ready", "placement_group", "script"]
 # after = ["Ray started", "Placement group asked for"]
+# own_code = true
 # calls = ['PlacementGroup\.wait', 'placement_group', 'ray\.wait']
 # causes = ["ray-placement"]
 # needs = ["ray"]

@@ -40,6 +40,7 @@ if __name__ == "__main__":
 # command = "python train.py $FIFO"
 # world = "unopened_fifo"
 # culprits = [[1]]
+# culprits_by_stacks = [[-1]]
 # waiting = [0]
 # steps = ["script", "process_group", "training", "ray_fit"]
 # after = ["Process group ready", ""]
