@@ -60,6 +60,7 @@ class Inspection(LookSeries):
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
         self.present = find_present(job)  # as it began
+        self._services: set[int] = set()  # processes of the job that are not looked at
         # Kept from one inquiry to the next: what polls is in the same places again.
         self._holders = job.lock_holders = job.lock_holders or LockHolders()
         for member in self.members:
@@ -88,10 +89,10 @@ class Inspection(LookSeries):
         targets: list[tuple[RankState, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))
-            targets += [
-                (member, Target(p, "child"))
-                for p in leave_out_services(job.family.descendants(member.pid))
-            ]
+            below = job.family.descendants(member.pid)
+            shown = leave_out_services(below)
+            self._services.update(set(below) - set(shown))
+            targets += [(member, Target(pid, "child")) for pid in shown]
         holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [*(t for _, t in targets if t not in paused), *holders]
@@ -209,8 +210,7 @@ class Inspection(LookSeries):
 
     def _count_answers(self, members: Sequence[RankState]) -> None:
         """Count it as movement, for a while, that a rank asks a process outside the job."""
-        family = self.job.family
-        ours = {p for m in self.job.members for p in (m.pid, *family.descendants(m.pid))}
+        ours = {pid for m in self.job.members for pid in (m.pid, *m.children)} | self._services
         asks = {
             m.rank: found
             for m in members

@@ -22,8 +22,9 @@ _waits_for_group = frame_in(
 )
 # client_mode_hook.py and auto_init_hook.py have a frame around each of Ray's calls, ray.init too.
 _starts_ray = frame_in(
-    r"ray/_private/worker\.py",
-    r"init|connect",
+    r"ray/_private/(?:worker|node|services|state|utils|gcs_utils)\.py|ray/_raylet\S*",
+    r"init|connect|__init__|start_\w+|_?wait_\w+|wait_for_\w+|_\w*connect\w*|get_node\w*"
+    r"|node_table|internal_kv_\w+|_internal_kv_\w+|check_health|_write_cluster_info_to_kv",
     "A process starts Ray, or asks its head for the cluster (ray.init)",
 )
 
