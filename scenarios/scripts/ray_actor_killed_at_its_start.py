@@ -40,7 +40,7 @@ if __name__ == "__main__":
 # waiting = [0]
 # steps = ["process_group", "script"]
 # after = ["torch imported", ""]
-# calls = ['init_process_group']
+# calls = ['init_process_group', '^$']
 # causes = ["ray-actor-died"]
 # says = ['Trainer \(pid \d+\) died']
 # needs = ["ray"]

@@ -29,7 +29,8 @@ if __name__ == "__main__":
         scaling_config=ScalingConfig(num_workers=2),
         run_config=RunConfig(storage_path=os.path.abspath("results")),
     )
-    print("sum", (trainer.fit().metrics or {})["sum"])
+    trainer.fit()
+    print("trained")
 
 # /// case
 # command = "python train.py"

@@ -33,6 +33,7 @@ if __name__ == "__main__":
 # culprits = [[1]]
 # waiting = [0]
 # steps = ["process_group", "script"]
-# calls = ['init_process_group']
+# after = [""]
+# calls = ['init_process_group', '^$']
 # says = ['SIGKILL|signal 9']
 # ///
