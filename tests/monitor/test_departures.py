@@ -191,3 +191,18 @@ def test_a_status_that_torchrun_took_was_0_where_it_lets_the_others_go_on() -> N
         ("torchrun", 120.0, [stays, replace(left, status=-9)], -9),
     ):
         assert infer_statuses(ranks, launcher, now)[1].status == status, (launcher, now)
+
+
+@pytest.mark.parametrize("status", [1, -signal.SIGTERM, -signal.SIGKILL, None, 0])
+def test_an_actor_that_ray_ends_has_not_failed(status: int | None) -> None:
+    members = told(runs_script=True)
+    for rank in (0, 1):
+        left(members, rank, status, 1.0 + rank).is_actor = True
+    assert find_job_end(job(members)) == "done"
+
+
+def test_an_actor_that_a_fault_ended_has() -> None:
+    members = told(runs_script=True)
+    left(members, 0, -signal.SIGSEGV, 1.0).is_actor = True
+    outer = SimpleNamespace(were_interrupted=lambda: False)
+    assert find_job_end(job(members, outer=outer)) == "crash"

@@ -59,6 +59,16 @@ def _waits_for_place(scene: Scene) -> Found | None:
     return waits if told else None
 
 
+def _head_told(scene: Scene) -> Found | None:
+    """Ray says that it does not get an answer of its head, or which one it gets."""
+    pattern = (
+        r"Failed to (?:get cluster ID from GCS server: [^\n]{1,200}|connect to GCS at address \S+"
+        r"[^\n]{0,80})"
+    )
+    found = scene.wrote(pattern, scene.ranks)
+    return None if found is None else Found(f'it wrote "{" ".join(found[1][0].split())}"')
+
+
 # ---- what is asked for, and what there is --------------------------------------------------------
 
 _BUNDLE = re.compile(r"\{([^}]*)\}(?: \* (\d+))?")
@@ -242,13 +252,20 @@ CAUSES = (
     KnownCause(
         id="ray-start",
         title="Ray does not come up, or its head does not answer",
-        signs=(need(_starts_ray, 0.6), unless(_ray_waits), unless(_waits_for_place)),
+        signs=(
+            need(_starts_ray, 0.6),
+            also(_head_told, 0.5, proves=True),
+            unless(_ray_waits),
+            unless(_waits_for_place),
+        ),
         why="ray.init waits for Ray's own processes (the GCS at the head, this node's raylet), and "
-        "they do not answer: not started, not reached through a proxy, or of another version.",
+        "they do not answer: not started, not reached through a proxy, of another version, or with "
+        "another token.",
         avoid=(
             "`ray status` and /tmp/ray/session_latest/logs (gcs_server.out, raylet.out) say why",
             "no_proxy with the addresses of all nodes: gRPC goes through http_proxy otherwise",
             "end what is left of earlier jobs (`ray stop`); the same version of ray everywhere",
+            "InvalidAuthToken: the head's ~/.ray/auth_token everywhere, or RAY_AUTH_MODE=disabled",
         ),
         references=("ray-project/ray#19294", "ray-project/ray#43070", "ray-project/ray#37757"),
     ),
