@@ -28,6 +28,7 @@ from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.process import exit_code, family, leave_out_services
 from ..evidence.rank_parents import describe_busy_parent
+from ..evidence.ray_cluster import find_actors
 from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
@@ -94,10 +95,10 @@ async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPA
 
     def descendants() -> Mapping[int, int]:
         below = family(roots)
-        return {
-            **{pid: pid for pid in roots},
-            **{pid: below[pid] for pid in leave_out_services(below)},
-        }
+        shown = {pid: below[pid] for pid in leave_out_services(below)}
+        if len(roots) == 1 and len(shown) == len(below):  # a driver of Ray, perhaps
+            shown = {**dict.fromkeys(find_actors(roots[0]), roots[0]), **shown}
+        return {**{pid: pid for pid in roots}, **shown}
 
     environment = {
         rank: relevant(one.environ)

@@ -14,9 +14,13 @@ import os
 import re
 from collections.abc import Mapping
 
+from ..base.proc import list_pids, read_stat
 from ..base.process_facts import DeadWorker, RayCluster
+from .descriptors import read_links
 
 _CORE_LOG = re.compile(r"^(.*/logs)/python-core-(driver|worker)-([0-9a-f]{8})?[0-9a-f]*_\d+\.log$")
+# Where a worker's output goes: its id, the job that it works for, and its pid.
+_OUTPUT = re.compile(r"/logs/worker-[0-9a-f]+-([0-9a-f]{8})-\d+\.(?:out|err)$")
 _TAIL = 1 << 16  # bytes: a status has one or two thousand
 _DEATHS_TAIL = 1 << 17
 _HEAD = 1 << 14
@@ -46,6 +50,37 @@ def find_logs(links: Mapping[int, str]) -> tuple[str, str]:
         if found := _CORE_LOG.match(path):
             return found[1], (found[3] or "") if found[2] == "driver" else ""
     return "", ""
+
+
+def find_actors(driver: int) -> list[int]:
+    """Return the processes of this machine that run actors or tasks of a driver whose cluster it has
+    not started, so that they are not below it: by the session and the job that files have in their
+    names which are open there and here. [] for any other process.
+    """
+    folder, job = _find_logs_of(driver)
+    if not job:
+        return []
+    found = []
+    for pid in list_pids():
+        about = read_stat(pid)
+        if about is None or not about.comm.startswith("ray::") or about.state in "ZX":
+            continue
+        try:
+            links = read_links(pid)
+        except OSError:
+            continue
+        output = (_OUTPUT.search(path) for path in links.values())
+        of_job = {one[1] for one in output if one is not None}
+        if find_logs(links)[0] == folder and job in of_job:
+            found.append(pid)
+    return found
+
+
+def _find_logs_of(pid: int) -> tuple[str, str]:
+    try:
+        return find_logs(read_links(pid))
+    except OSError:
+        return "", ""
 
 
 def read_ray_cluster(pid: int, links: Mapping[int, str]) -> RayCluster | None:

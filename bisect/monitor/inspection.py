@@ -25,6 +25,7 @@ from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.process import leave_out_services
+from ..evidence.ray_cluster import find_actors
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
@@ -92,6 +93,8 @@ class Inspection(LookSeries):
             below = job.family.descendants(member.pid)
             shown = leave_out_services(below)
             self._services.update(set(below) - set(shown))
+            if "ray" in member.versions and not member.is_actor and len(below) == len(shown):
+                shown = [*shown, *(set(find_actors(member.pid)) - set(shown))]
             targets += [(member, Target(pid, "child")) for pid in shown]
         holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]

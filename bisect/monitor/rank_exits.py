@@ -152,7 +152,11 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
         first = min(failed, key=lambda m: m.left_at or 0.0)
         was_asked = was_asked_to_end(first) or job.outer.were_interrupted()
         return "interrupted" if was_asked and not first.error else "crash"
-    return "done" if len(gone) == job.members.size else None
+    if len(gone) < job.members.size:
+        return None
+    # A server that is told to end kills what it has started: whoever reaped that has its status.
+    is_unknown = any(m.status is None and not m.is_actor for m in gone)
+    return "interrupted" if is_unknown and job.outer.were_interrupted() else "done"
 
 
 def _has_failed(member: RankState) -> bool:
