@@ -19,6 +19,7 @@ from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
 from ..base.proc import LARGEST, read_stat
+from ..evidence.ray_cluster import find_driver
 from .processes import (
     TABLE_LIMIT,
     Process,
@@ -353,7 +354,12 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     asked = dict.fromkeys([*(one.pid for one in silent), *lone])
     looks = await look_for_ranks(list(asked)) if asked else {}
     unseen = [one.pid for one in silent if one.pid not in looks and _still_lives(one)]
-    ranks += read_ranks_from_stacks(processes, looks, unseen)
+    ranks += [
+        replace(rank, launcher=find_driver(rank.pid))
+        if rank.launcher is None and processes[rank.pid].actor
+        else rank
+        for rank in read_ranks_from_stacks(processes, looks, unseen)
+    ]
     jobs = group_ranks(processes, ranks)
     jobs += find_idle_launchers(processes, jobs, spared)
     taken = {one for job in jobs for one in job.pids}

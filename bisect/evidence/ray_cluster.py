@@ -21,6 +21,8 @@ from .descriptors import read_links
 _CORE_LOG = re.compile(r"^(.*/logs)/python-core-(driver|worker)-([0-9a-f]{8})?[0-9a-f]*_\d+\.log$")
 # Where a worker's output goes: its id, the job that it works for, and its pid.
 _OUTPUT = re.compile(r"/logs/worker-[0-9a-f]+-([0-9a-f]{8})-\d+\.(?:out|err)$")
+_NO_JOB = "f" * 8
+_DRIVER_LOG = re.compile(r"^python-core-driver-[0-9a-f]+_(\d{1,7})\.log$")
 _TAIL = 1 << 16  # bytes: a status has one or two thousand
 _DEATHS_TAIL = 1 << 17
 _HEAD = 1 << 14
@@ -53,13 +55,17 @@ def find_logs(links: Mapping[int, str]) -> tuple[str, str]:
 
 
 def find_actors(driver: int) -> list[int]:
-    """Return the processes of this machine that run actors or tasks of a driver whose cluster it has
-    not started, so that they are not below it: by the session and the job that files have in their
-    names which are open there and here. [] for any other process.
+    """Return the processes of this machine that run actors or tasks of a driver which has not
+    started its cluster, so that they are not below it: by the session and the job that files have
+    in their names which are open there and here. [] for any other process.
+
+    A worker that Ray has started in advance has no job in its names: it is this driver's where the
+    session has no other one here.
     """
     folder, job = _find_logs_of(driver)
     if not job:
         return []
+    jobs = {job, _NO_JOB} if find_drivers(folder) == [driver] else {job}
     found = []
     for pid in list_pids():
         about = read_stat(pid)
@@ -71,9 +77,25 @@ def find_actors(driver: int) -> list[int]:
             continue
         output = (_OUTPUT.search(path) for path in links.values())
         of_job = {one[1] for one in output if one is not None}
-        if find_logs(links)[0] == folder and job in of_job:
+        if find_logs(links)[0] == folder and of_job & jobs:
             found.append(pid)
     return found
+
+
+def find_drivers(folder: str) -> list[int]:
+    """Return the drivers of a session that live on this machine, by the logs in its `folder`."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    found = [int(one[1]) for name in names if (one := _DRIVER_LOG.match(name))]
+    return sorted(pid for pid in found if _find_logs_of(pid)[0] == folder)
+
+
+def find_driver(actor: int) -> int | None:
+    """Return the driver of an actor's session, None where none or several live on this machine."""
+    drivers = find_drivers(_find_logs_of(actor)[0])
+    return drivers[0] if len(drivers) == 1 else None
 
 
 def _find_logs_of(pid: int) -> tuple[str, str]:
