@@ -190,7 +190,9 @@ def main() -> int:
     parser.add_argument("--stall", type=float, default=20.0)
     options = parser.parse_args()
     jobs.heed_signals()
-    scripts = [script for script in script_shelf.chosen(options.names) if script.is_quick]
+    scripts = [
+        one for one in script_shelf.chosen(options.names) if one.is_quick and not one.missing
+    ]
     trains = [script for script in scripts if not script.status and not script.is_program]
     wrong = quick(scripts, options) if options.mode == "quick" else slow(trains, options)
     return int(wrong > 0)

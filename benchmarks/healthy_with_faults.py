@@ -73,7 +73,11 @@ def starts(options: argparse.Namespace) -> Iterator[Start]:
     """Yield starts without end: programs in turn, faults shuffled so that each comes as often."""
     draw = random.Random(options.seed)
     light = [one for one in light_programs() if _wanted(one.name, options.programs)]
-    heavy = [one for one in script_shelf.all_scripts() if one.is_quick and not one.world]
+    heavy = [
+        one
+        for one in script_shelf.all_scripts()
+        if one.is_quick and not one.world and not one.needs
+    ]
     heavy = [one for one in heavy if _wanted(one.name, options.programs)]
     faults = [options.only] if options.only else [*FAULTS]
     if not can_mount():

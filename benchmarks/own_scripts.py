@@ -176,6 +176,10 @@ def main() -> int:
         for one in script_shelf.chosen(options.names)
         if one.truth.outcome == "hang" or one.name in options.names
     ]
+    for script in scripts:
+        if script.missing:
+            print(f"{script.name}: left out, {script.missing} is not installed here")
+    scripts = [one for one in scripts if not one.missing or options.mode == "list"]
     if options.mode == "list":
         for script in scripts:
             print(f"{script.name:36}  {script.title}")

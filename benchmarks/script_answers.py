@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from script_shelf import Script, Truth
+from script_shelf import NO_NUMBER, Script, Truth
 
 PARTS = ("rank", "step", "call")
 
@@ -25,11 +25,17 @@ class Answer:
     seconds: float = 0.0  # run: from the start to the verdict; attach: of the command
     false_hang: bool = False  # it must not be called one
     cause: Literal["right", "unknown", "WRONG", ""] = ""  # "": not asked
+    unsaid: tuple[str, ...] = ()  # what is to be said, and is not
 
     @property
     def good(self) -> bool:
         """All of it is right; that the cause is not known is not wrong."""
-        return all(self.right.values()) and not self.blamed and self.cause != "WRONG"
+        return (
+            all(self.right.values())
+            and not self.blamed
+            and self.cause != "WRONG"
+            and not self.unsaid
+        )
 
 
 def compare(
@@ -47,7 +53,9 @@ def compare(
         none = dict.fromkeys(PARTS, False)
         return Answer(script.name, script.flavour, "no verdict", none, seconds=seconds)
     outcome = verdict["outcome"]
-    culprit = frozenset(verdict["ranks"]["culprit"])
+    culprit = frozenset(
+        one if isinstance(one, int) else NO_NUMBER for one in verdict["ranks"]["culprit"]
+    )
     hang = truth.outcome == "hang"
     # A hang of which nothing but the silence is known is called one only at its step's deadline.
     found = "hang" if outcome == "silent" else outcome
@@ -69,6 +77,7 @@ def compare(
         seconds=seconds,
         false_hang=not hang and outcome == "hang",
         cause=_cause(truth, verdict),
+        unsaid=tuple(one for one in truth.says if not re.search(one, _words(verdict))),
     )
 
 
@@ -107,6 +116,13 @@ def _cause(truth: Truth, verdict: Mapping[str, Any]) -> Literal["right", "unknow
     return "right" if said in truth.causes else "unknown" if said == "unknown" else "WRONG"
 
 
+def _words(verdict: Mapping[str, Any]) -> str:
+    """Return what a verdict says to a reader: its reason, its cause, what it waits for."""
+    cause = verdict.get("cause") or {}
+    told = (verdict["waits_for"], verdict["chain"], cause.get("why"), *cause.get("matched", ()))
+    return "\n".join(map(str, told))
+
+
 def _call(truth: Truth, verdict: Mapping[str, Any]) -> bool:
     call = verdict["call"] or ""
     return any(re.search(one, call) for one in truth.calls)
@@ -137,6 +153,8 @@ def row(answer: Answer) -> str:
 def _wrong(answer: Answer) -> dict[str, Any]:
     names = {"rank": ("culprit",), "step": ("step", "title", "phase"), "call": ("call",)}
     cause = {"cause": answer.said.get("cause")} if answer.cause == "WRONG" else {}
+    if answer.unsaid:
+        cause["unsaid"] = answer.unsaid
     return cause | {
         name: answer.said.get(name)
         for part in PARTS

@@ -7,6 +7,7 @@ what may stand there.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import tomllib
@@ -25,9 +26,11 @@ FLAVOURS = {  # by the first word of a file's name
     "mpirun": "torch DDP",
     "own": "means of its own",
     "program": "plain Python",
+    "ray": "Ray",
     "spawn": "torch DDP",
     "trainer": "transformers",
 }
+NO_NUMBER = -1  # stands for a process without a rank's number, an actor of Ray for example
 _BLOCK = re.compile(r"(?m)^# /// case$\n((?:^#(?: .*)?$\n)+?)^# ///$")
 
 
@@ -48,6 +51,7 @@ class Truth:
     causes: tuple[
         str, ...
     ] = ()  # ids of the catalogue, or "unknown"; compared where they are given
+    says: tuple[str, ...] = ()  # regular expressions, each found in the words of the verdict
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class Script:
     amount: float = 20.0  # how slow what is slow shall be: $AMOUNT, and its world's
     limit: float = 180.0  # seconds until it must hang, or have ended
     status: int = 0  # with which it ends, if it does; 128 and more: by a signal
+    needs: tuple[str, ...] = ()  # packages without which it cannot run; no test has them installed
 
     @property
     def name(self) -> str:
@@ -74,6 +79,11 @@ class Script:
     def flavour(self) -> str:
         """What it is written with."""
         return FLAVOURS[self.name.partition("_")[0]]
+
+    @property
+    def missing(self) -> str:
+        """The first package that it needs and that is not installed here, "" if there is none."""
+        return next((one for one in self.needs if importlib.util.find_spec(one) is None), "")
 
     @property
     def is_program(self) -> bool:
@@ -144,11 +154,13 @@ def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
         busy=told.pop("busy", False),
         calls=tuple(told.pop("calls", ())),
         causes=tuple(told.pop("causes", ())),
+        says=tuple(told.pop("says", ())),
     )
     if truth.outcome == "hang" and not (truth.culprits and truth.steps and truth.calls):
         raise KeyError("a hang has culprits, steps and calls")
     command = tuple(shlex.split(told.pop("command")))
-    return Script(file=file, title=title, command=command, truth=truth, **told)
+    needs = tuple(told.pop("needs", ()))
+    return Script(file=file, title=title, command=command, truth=truth, needs=needs, **told)
 
 
 def _sets(told: Iterable[Iterable[int]]) -> tuple[frozenset[int], ...]:

@@ -34,7 +34,7 @@ from ..base.words import (
 )
 from ..evidence import movement
 from ..evidence.lock_and_log_files import identify_files
-from ..evidence.process import family, sample
+from ..evidence.process import family, leave_out_services, sample
 from ..monitor.rank_exits import NOT_PROVED, UNPROVED
 from ..monitor.run_folder import RunFolder
 from ..monitor.verdict_output import write_environment, write_looks
@@ -134,7 +134,7 @@ def _name_process(job: Job, pid: int) -> str:
 async def _read_samples(job: Job) -> Mapping[int, Sample]:
     def read() -> dict[int, Sample]:
         ranks = [rank.pid for rank in job.ranks] or list(job.launchers)
-        pids = [*ranks, *sorted(family(ranks))]
+        pids = leave_out_services([*ranks, *sorted(family(ranks))])
         return {pid: one for pid in pids if (one := sample(pid)) is not None}
 
     try:

@@ -19,6 +19,7 @@ from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
 from ..base.proc import LARGEST, read_stat
+from ..evidence.ray_cluster import find_driver
 from .processes import (
     TABLE_LIMIT,
     Process,
@@ -322,7 +323,7 @@ def _job_of_launcher(processes: ProcessTable, one: Process) -> Job:
 
 
 _MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
-_TORCH_LIBRARY = b"libtorch"
+_LIBRARIES = (b"libtorch", b"/ray/_raylet.")  # of what makes a Python a job
 
 
 @dataclass(frozen=True)
@@ -353,7 +354,12 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     asked = dict.fromkeys([*(one.pid for one in silent), *lone])
     looks = await look_for_ranks(list(asked)) if asked else {}
     unseen = [one.pid for one in silent if one.pid not in looks and _still_lives(one)]
-    ranks += read_ranks_from_stacks(processes, looks, unseen)
+    ranks += [
+        replace(rank, launcher=find_driver(rank.pid))
+        if rank.launcher is None and processes[rank.pid].actor
+        else rank
+        for rank in read_ranks_from_stacks(processes, looks, unseen)
+    ]
     jobs = group_ranks(processes, ranks)
     jobs += find_idle_launchers(processes, jobs, spared)
     taken = {one for job in jobs for one in job.pids}
@@ -376,8 +382,8 @@ def _still_lives(one: Process) -> bool:
 
 
 def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int]) -> list[int]:
-    """Return the Python processes that have loaded torch, and belong to no rank that is known; of
-    those in one line the topmost.
+    """Return the Python processes that have loaded torch, or are drivers of Ray, and belong to no
+    rank that is known; of those in one line the topmost.
     """
     known = ranks | processes_below(processes, ranks)
     found = []
@@ -388,19 +394,21 @@ def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int
             or not one.python
             or one.launcher
             or one.is_monitor
+            or one.is_service
         ):
             continue
-        if _has_torch(one):
+        if _has_library(one):
             found.append(one.pid)
     inside = processes_below(processes, set(found))
     return [pid for pid in found if pid not in inside]
 
 
-def _has_torch(one: Process) -> bool:
+def _has_library(one: Process) -> bool:
     if one.state in "ZXD":  # to read what it has mapped might take for ever
         return False
     try:
-        return _TORCH_LIBRARY in within(_MAPS_LIMIT, _read_maps, one.pid)
+        maps = within(_MAPS_LIMIT, _read_maps, one.pid)
+        return any(library in maps for library in _LIBRARIES)
     except (OSError, TimeoutError):
         return False
 

@@ -26,8 +26,9 @@ from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
-from ..evidence.process import exit_code, family
+from ..evidence.process import exit_code, family, leave_out_services
 from ..evidence.rank_parents import describe_busy_parent
+from ..evidence.ray_cluster import find_actors
 from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
@@ -93,7 +94,11 @@ async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPA
     roots = list(ranks)
 
     def descendants() -> Mapping[int, int]:
-        return {**{pid: pid for pid in roots}, **family(roots)}
+        below = family(roots)
+        shown = {pid: below[pid] for pid in leave_out_services(below)}
+        if len(roots) == 1 and len(shown) == len(below):  # a driver of Ray, perhaps
+            shown = {**dict.fromkeys(find_actors(roots[0]), roots[0]), **shown}
+        return {**{pid: pid for pid in roots}, **shown}
 
     environment = {
         rank: relevant(one.environ)

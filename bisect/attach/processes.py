@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
+from ..base import ray_processes
 from ..base.command_words import starts_no_rank
 from ..base.deadline import within
 from ..base.launcher_env import Ancestor
@@ -65,6 +66,16 @@ class Process:
     def is_monitor(self) -> bool:
         """It is a monitor of ours."""
         return self.words[1:3] == ("-I", "-S") and "monitor" in self.words[4:5]
+
+    @cached_property
+    def is_service(self) -> bool:
+        """It serves a cluster of Ray, and runs no code of the job."""
+        return ray_processes.is_service(self.words)
+
+    @cached_property
+    def actor(self) -> str:
+        """What it runs as a worker of Ray: "Trainer.train"; "" for any other process."""
+        return ray_processes.find_actor(self.words)
 
     @cached_property
     def is_front(self) -> bool:

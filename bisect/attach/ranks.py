@@ -21,7 +21,9 @@ from ..base import launcher_env
 from ..base.launcher_env import Ancestor
 from ..base.launchers import DIALECTS, LAUNCHERS
 from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
+from ..diagnosis.actor_threads import put_job_thread_first
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals
 from ..evidence.look import Target, take_looks
 from .processes import Process, ProcessTable, processes_above
@@ -263,17 +265,22 @@ def find_candidates(
     processes: ProcessTable, ranks: Sequence[Rank], spared: set[int]
 ) -> list[Process]:
     """Return the Python processes that multiprocessing may have started as ranks: children of a
-    Python that is no rank and belongs to none.
+    Python that is no rank and belongs to none; and the actors of Ray.
     """
     known = {rank.pid for rank in ranks}
     found = []
     for one in processes.values():
         parent = processes.get(one.ppid)
-        if one.pid in spared or not one.python or parent is None or not parent.python:
+        if one.pid in spared or not one.python or parent is None:
+            continue
+        if one.actor and not _belongs_to(processes, one, known):
+            found.append(one)
+        if not parent.python:
             continue
         if (
             one.is_monitor
             or one.is_front
+            or one.is_service
             or parent.is_monitor
             or parent.launcher
             or _belongs_to(processes, one, known)
@@ -296,7 +303,7 @@ def _belongs_to(processes: ProcessTable, one: Process, known: set[int]) -> bool:
 async def look_for_ranks(pids: Sequence[int]) -> dict[int, Look]:
     """Return a look at each of these processes."""
     looks = await take_looks([Target(pid, "rank", python=True) for pid in pids], limit=LIMIT)
-    return {one.pid: one for one in looks if one.state}
+    return {one.pid: put_job_thread_first(one) for one in looks if one.state}
 
 
 def read_ranks_from_stacks(
@@ -306,33 +313,54 @@ def read_ranks_from_stacks(
     the same process has started are ranks as well, and that of one that does not tell, or was not
     seen in time, is unknown. What a rank has forked has its stack, and is none.
     """
-    families: dict[int, dict[int, RankLocals]] = {}
+    families: dict[tuple[int, str], dict[int, RankLocals]] = {}
     found = {pid: read_rank_locals(one) for pid, one in looks.items()}
     found |= {pid: RankLocals() for pid in unseen if pid not in found}
     for pid, claim in found.items():
         if not claim.worker and pid in processes:
-            families.setdefault(processes[pid].ppid, {})[pid] = claim
+            one = processes[pid]
+            families.setdefault((one.ppid, one.actor.partition(".")[0]), {})[pid] = claim
     telling = {
-        parent: members
-        for parent, members in families.items()
+        family: members
+        for family, members in families.items()
         if any((t.number, t.local) != (None, None) for t in members.values())
+        or (family[1] and any(pid in looks and _meets_ranks(looks[pid]) for pid in members))
     }
     ranks = {pid for members in telling.values() for pid in members}
     return [
         rank
-        for parent, members in telling.items()
+        for (parent, actor), members in telling.items()
         if parent not in ranks and not _belongs_to_any(processes, parent, ranks)
-        for rank in _family(processes, parent, members)
+        for rank in _family(processes, parent, members, actor)
     ]
+
+
+def _meets_ranks(one: Look) -> bool:
+    """Return whether a thread of a process waits for the other ranks of a group."""
+    roles = (Role.MAKES_GROUP, Role.ASKS_STORE, Role.RUNS_COLLECTIVE)
+    return any(find_role(thread.frames, role) for thread in one.threads for role in roles)
+
+
+def find_driver(processes: ProcessTable, pid: int) -> int | None:
+    """Return the driver of an actor of Ray: the script that has started its cluster, None where it
+    is not above it, because the cluster was there before.
+    """
+    for one in processes_above(processes, pid):
+        if one.python and not one.is_service and one.launcher is None:
+            return one.pid
+    return None
 
 
 def _belongs_to_any(processes: ProcessTable, pid: int, ranks: Collection[int]) -> bool:
     return any(one.pid in ranks for one in processes_above(processes, pid))
 
 
-def _family(processes: ProcessTable, parent: int, members: Mapping[int, RankLocals]) -> list[Rank]:
-    """Return the ranks that one process has started. The numbers on a node are those of the whole
-    job where it has no other node.
+def _family(
+    processes: ProcessTable, parent: int, members: Mapping[int, RankLocals], actor: str = ""
+) -> list[Rank]:
+    """Return the ranks that one process has started; of Ray's the actors of one class. The numbers
+    on a node are those of the whole job where it has no other node; where all but one are known,
+    that one has the number that is left.
     """
     worlds = {t.world for t in members.values() if t.world is not None}
     world = worlds.pop() if len(worlds) == 1 else None
@@ -344,8 +372,13 @@ def _family(processes: ProcessTable, parent: int, members: Mapping[int, RankLoca
         # What started another program (a shell, a test, a scheduler) is no part of the job.
         is_own = parent in processes and _is_started_by(processes[pid], processes[parent])
         launcher = parent if is_own else None
+        if actor:
+            launcher = find_driver(processes, parent)
         ranks.append(Rank(pid, number, t.local, size, launcher, "", "stack", t.master))
     numbers = [rank.number for rank in ranks if rank.number is not None]
     if len(numbers) != len(set(numbers)):  # they mean something else
         return [replace(rank, number=None, world=world) for rank in ranks]
+    left = set(range(world or 0)) - set(numbers)
+    if world == len(ranks) and len(left) == 1:
+        ranks = [one if one.number is not None else replace(one, number=min(left)) for one in ranks]
     return ranks

@@ -35,6 +35,7 @@ class Role(enum.Enum):
     RUNS_COLLECTIVE = enum.auto()  # meets the other members of a group
     CALLS_WORKER = enum.auto()  # waits until another rank has run a function
     SERVES_WORKER = enum.auto()  # runs a function that another rank called
+    AWAITS_ACTORS = enum.auto()  # waits for what actors or tasks of Ray are to give
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
@@ -86,6 +87,11 @@ _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
 # BusyPollingLoop (torch.distributed.rpc; tensorpipe/transport/shm/reactor.cc and ibv/reactor.cc,
 # setThreadName).
 POLLING_THREADS = frozenset({"TP_SHM_reactor", "TP_IBV_reactor"})
+
+# Threads of Python that serve a library alone, by the names that it gives them: they hear from its
+# own servers as long as the process lives, and no step waits for them (ray/_private/worker.py and
+# gc_collect_manager.py: errors and output of workers, garbage collection).
+SERVICE_THREADS = frozenset({"ray_listen_error_messages", "ray_print_logs", "PythonGCThread"})
 
 FUNCTIONS = (
     # locks on files
@@ -197,6 +203,19 @@ FUNCTIONS = (
     LibraryFunction(_RPC, r"shutdown", frozenset([Role.MEETS_WORKERS])),  # in C++ at the end
     LibraryFunction(
         r"torch/distributed/rpc/internal\.py", r"_run_function", frozenset([Role.SERVES_WORKER])
+    ),
+    # Ray
+    LibraryFunction(
+        r"ray/_private/worker\.py",
+        r"get_objects|get|wait",
+        frozenset([Role.AWAITS_ACTORS]),
+        locals="timeout num_returns",
+    ),
+    LibraryFunction(r"ray/_private/worker\.py", r"init", locals="address"),
+    LibraryFunction(
+        r"ray/util/placement_group\.py",
+        r"wait|placement_group|ready",
+        locals="bundles strategy timeout_seconds",
     ),
     # what starts a rank: its number, where no environment tells it
     LibraryFunction(

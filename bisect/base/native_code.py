@@ -19,8 +19,8 @@ CODE_OF_MPI = re.compile(
     r"/lib(?:mpi|mpich|open-rte|open-pal|pmix|pmi2?|prrte)[^/]*\.so|/mpi4py/MPI[^/]*\.so"
 )
 # By which the processes of a job send one another messages: MPI, NCCL, torch (with gloo and the
-# store), UCX, libfabric, PSM2, NVSHMEM.
+# store), UCX, libfabric, PSM2, NVSHMEM, Ray.
 CODE_OF_PEERS = re.compile(
     rf"{CODE_OF_MPI.pattern}|/lib(?:nccl|rccl|gloo|torch|c10|uc[pstm]|fabric|psm2|nvshmem)"
-    r"[^/]*\.so"
+    r"[^/]*\.so|/ray/_raylet[^/]*\.so"
 )

@@ -18,6 +18,7 @@ from .launcher_env import Ancestor
 from .launchers import BY_PROGRAM, DIALECTS
 from .lazy_dataclass import dataclass
 from .proc import read_start_time, read_stat
+from .ray_processes import is_service, is_worker
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
 
 GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
@@ -143,7 +144,8 @@ def monitor_of(place: Place, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def command_line(place: Place, own: Sequence[str]) -> list[str]:
-    """Return the command that the user gave: the launcher's, or `own` where there is none.
+    """Return the command that the user gave: the launcher's, or `own` where there is none; of a
+    process that multiprocessing or Ray has started that of the script which had it started.
 
     Console scripts run as `python /path/to/torchrun ...`: they are named as one types them. srun is
     on no machine of its tasks: of its words only nodes and tasks are known.
@@ -152,11 +154,27 @@ def command_line(place: Place, own: Sequence[str]) -> list[str]:
     if not words:
         nodes = max(1, place.world_size // max(1, place.local_world_size))
         srun = ["srun", f"--nodes={nodes}", f"--ntasks={place.world_size}"]
+        own = _find_script(own)
         words = [os.path.basename(word) for word in own[:1]] + [*own[1:]]
         words = [*(srun if place.neighbours else ()), *words]
     if len(words) > 1 and os.path.basename(words[1]) in BY_PROGRAM:
         words = words[1:]
     return [os.path.basename(words[0]), *words[1:]] if words else []
+
+
+def _find_script(own: Sequence[str]) -> Sequence[str]:
+    """Return the words of the first process, from this one (`own`) upwards, that a person may have
+    typed; `own` where none is above it.
+    """
+    pid, words = os.getpid(), own
+    for _ in range(_DEEPEST):
+        if "--multiprocessing-fork" not in words and not (is_service(words) or is_worker(words)):
+            return words
+        pid = parent_of(pid)
+        if pid <= 1:
+            break
+        words = _command_of(pid)
+    return own
 
 
 def _typed(pid: int) -> list[str]:

@@ -253,6 +253,33 @@ class Build:
 
 
 @dataclass(frozen=True)
+class DeadWorker:
+    """A process of Ray that ended and was not told to, as Ray's log has it: who reaped it keeps its
+    exit status to itself.
+    """
+
+    worker: str  # Ray's id of it
+    kind: str  # SYSTEM_ERROR, NODE_OUT_OF_MEMORY, ...
+    detail: str  # in Ray's words
+    pid: int | None = None
+    actor: str = ""  # the class of the actor that it ran
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """What Ray's logs on this machine say of the cluster that a process belongs to."""
+
+    folder: str = ""  # of the logs
+    nodes: int | None = None  # how many are active, where the head is on this machine
+    # Name of a resource, how much of it is used, and how much there is, in Ray's words.
+    usage: tuple[tuple[str, str, str], ...] = ()
+    demands: tuple[str, ...] = ()  # what is asked for and not had, in Ray's words
+    node: str = ""  # the name of this one
+    has: tuple[tuple[str, float], ...] = ()  # its resources
+    dead: tuple[DeadWorker, ...] = ()
+
+
+@dataclass(frozen=True)
 class Look:
     """Everything one look at one process found; what could not be had is said in `missing`."""
 
@@ -298,6 +325,7 @@ class Look:
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None
     build: Build | None = None  # what it compiles
+    ray: RayCluster | None = None  # of a rank that belongs to a cluster of Ray
 
     @property
     def main(self) -> Thread | None:

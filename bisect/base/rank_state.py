@@ -69,6 +69,7 @@ class RankState:
     status: int | None = None
     error: str = ""
     traceback: str = ""
+    is_actor: bool = False  # of Ray, which ends it as it likes when nobody needs it any more
     usage: bool = False  # the command line was wrong, and it has said so itself
     not_exercised: tuple[str, ...] = ()
     ring: int | None = None  # its log of collectives: the descriptor, as it has it

@@ -27,6 +27,7 @@ from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
+from ..diagnosis.actor_threads import put_job_thread_first
 from ..diagnosis.process_snapshot import main_kernel
 from ..diagnosis.rank_waits import claimed_world_size
 from ..diagnosis.snapshot import Snapshot
@@ -96,6 +97,7 @@ class LookSeries(ABC):
         """Add a look to those at the same process, completed from the one before. The first shows
         what moved since long ago: it is kept, and the last ones.
         """
+        one = put_job_thread_first(one)
         if looks:
             one = complete_look(looks[-1], one)
             looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough

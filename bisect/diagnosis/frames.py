@@ -107,7 +107,24 @@ def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
         if harness and i > harness[-1]:
             break
         kept.append(frame)
-    return tuple(kept)
+    return _drop_start_of_child(kept)
+
+
+# What runs in a child of multiprocessing before the job's function does, its `python -c` included.
+_STARTS_CHILD = re.compile(
+    r"^<string>$|(?<!torch)/multiprocessing/(?:spawn|process|forkserver|popen_\w+)\.py$"
+)
+
+
+def _drop_start_of_child(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Return `frames` without those by which multiprocessing starts a child: they are no code of
+    the job. Where nothing else is there, all of them: it may be what hangs.
+    """
+    last = len(frames)
+    while last and _STARTS_CHILD.search(frames[last - 1].file):
+        last -= 1
+    starts = any("/multiprocessing/" in frame.file for frame in frames[last:])
+    return tuple(frames[:last] if last and starts else frames)
 
 
 def _is_generated(frame: Frame, outer: Frame | None, package: str) -> bool:
@@ -169,6 +186,7 @@ _SERVES = re.compile(
     r"/(?:threading|queue|selectors|socketserver)\.py$|/concurrent/futures/thread\.py$"
     r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
     r"|/torch/_inductor/\S+\.py$|<frozen threading>"
+    r"|/ray/_private/(?:gc_collect_manager|worker)\.py$"
     rf"|{EXPORTERS}"
 )
 _EXPORTS = re.compile(EXPORTERS)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..base.process_facts import Look
+from ..base.library_functions import Role, has_role
+from ..base.process_facts import Frame, Look
+from ..base.ray_processes import find_actor, runs_method
 from ..base.verdict_facts import Wait
+from .actor_threads import is_idle_loop
 from .frames import frame_owner, unqualified_name
 from .process_snapshot import ProcessSnapshot
 
@@ -39,6 +42,8 @@ def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     worker = _find_worker(view, living)
     if worker is not None:
         return Wait("process", "", worker.pid, worker.name)
+    if waits_for_ray(view.frames):
+        return _find_actor_wait(living)
     child = (
         _find_child_named_after_library(view, living)
         or _find_connected_child(view, living)
@@ -102,6 +107,42 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     halted = [lk for lk in mine if is_halted(lk)]
     working = [lk for lk in mine if not _is_idle_worker(lk)]
     return next(iter(halted or working or mine), None)
+
+
+def waits_for_ray(frames: Sequence[Frame]) -> bool:
+    """Return whether a thread waits for what actors or tasks of Ray are to give: its innermost
+    frame is that of ray.get or ray.wait.
+    """
+    inner = next((frame for frame in frames if not frame.native), None)
+    return inner is not None and has_role(inner.file, inner.name, Role.AWAITS_ACTORS)
+
+
+def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait for an actor, or a task, of Ray that is in a method; None if none is: what is
+    waited for has no process yet. Which object is wanted of which actor no frame tells: of several
+    one that waits for no other rank comes first.
+    """
+    actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
+    at_work = [one for one in actors if runs_method(find_actor(one.command)) or _is_at_work(one)]
+    if not at_work:
+        return None
+    # One that only manages others has a method that awaits them, and its main thread is idle.
+    chosen = min(at_work, key=lambda one: (not _is_at_work(one), _meets_ranks(one), one.pid))
+    others = tuple(one.pid for one in at_work if one is not chosen and _is_at_work(one))
+    return Wait("process", "", chosen.pid, find_actor(chosen.command), others=others)
+
+
+def _is_at_work(look: Look) -> bool:
+    return look.main is not None and bool(look.main.frames) and not is_idle_loop(look.main.frames)
+
+
+def _meets_ranks(look: Look) -> bool:
+    frames = look.main.frames if look.main else ()
+    return any(
+        has_role(frame.file, frame.name, role)
+        for frame in frames
+        for role in (Role.MAKES_GROUP, Role.ASKS_STORE, Role.RUNS_COLLECTIVE)
+    )
 
 
 def _is_idle_worker(look: Look) -> bool:

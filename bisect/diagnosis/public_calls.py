@@ -148,6 +148,18 @@ ENTRY_POINTS = (
         telling=True,
         collective=True,
     ),
+    # Ray
+    EntryPoint(r"ray/_private/worker\.py", "init|get|wait", "ray.{name}", "launcher", telling=True),
+    EntryPoint(
+        r"ray/util/placement_group\.py", "wait", "PlacementGroup.wait", "launcher", telling=True
+    ),
+    EntryPoint(
+        r"ray/train/\S+_trainer\.py",
+        "fit",
+        "ray.train.torch.{class}.fit",
+        "launcher",
+        container=True,
+    ),
     # Lightning
     EntryPoint(
         rf"{_LIGHTNING}/trainer/trainer\.py", "__init__", "pytorch_lightning.Trainer", "trainer"

@@ -26,6 +26,7 @@ from ..base.process_facts import (
     Kernel,
     LogTail,
     Look,
+    RayCluster,
     Rung,
     Sample,
     Socket,
@@ -46,6 +47,7 @@ from .process import (
     words_of,
 )
 from .queue_addresses import read_unserved_addresses
+from .ray_cluster import read_ray_cluster
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
 
@@ -90,6 +92,7 @@ class PartialLook:
     rung: Rung = "proc"
     dump: str = ""
     build: Build | None = None
+    ray: RayCluster | None = None
     missing: list[str] = field(default_factory=list)
 
 
@@ -139,6 +142,7 @@ def read_files(pid: int, found: PartialLook, logs: bool) -> None:
     found.awaited_files = find_awaited_files(pid, found.threads, found.kernel)
     if logs:
         found.logs = lock_and_log_files.read_wandb_logs(pid, found.links)
+        found.ray = read_ray_cluster(pid, found.links)
     if not found.locks:
         found.locks = lock_and_log_files.find_polled_locks(pid, found.threads)
     if found.stat is not None:
@@ -540,6 +544,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         task_ring=found.loop.ring,
         status=exit_code(target.pid) if about.state == "Z" else None,
         build=found.build,
+        ray=found.ray,
     )
 
 

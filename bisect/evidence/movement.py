@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import POLLING_THREADS, Role, has_role
+from ..base.library_functions import POLLING_THREADS, SERVICE_THREADS, Role, has_role
 from ..base.process_facts import Descriptor, Kernel, Look, Sample, Socket
 from ..base.words import format_rate
 from .awaited_work import (
@@ -324,7 +324,7 @@ def list_threads_of_the_step(look: Look) -> tuple[Kernel, ...]:
     if not look.kernel or not _helpers_count(look):
         return look.kernel[:1]
     # Threads without Python (a store's server, gloo, OpenMP) serve others.
-    python = {thread.os_id for thread in look.threads}
+    python = {thread.os_id for thread in look.threads if thread.name not in SERVICE_THREADS}
     return (look.kernel[0], *(one for one in look.kernel[1:] if one.tid in python))
 
 

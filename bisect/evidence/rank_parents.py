@@ -13,6 +13,7 @@ from collections.abc import Collection
 from ..base.deadline import call_with_limit
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
+from ..base.ray_processes import is_service
 from .kernel import read_thread
 from .polled_children import waits_for_ends
 from .process import descendants, words_of
@@ -28,12 +29,13 @@ async def describe_busy_parent(ranks: Collection[int], limit: float = LIMIT) -> 
     ranks as far as its main thread shows: it sleeps or computes, and waits for nobody. "" for none.
 
     A rank that is the parent of others is none: it waits for them, or goes on without. Nor is a
-    launcher, which starts all at once: that it is one its command says, for any program may set the
-    variables of torchrun.
+    launcher, or Ray, which starts all at once: that it is one its command says, for any program may
+    set the variables of torchrun.
     """
     parents = {about.ppid for pid in ranks if (about := read_stat(pid)) is not None}
     for pid in sorted(parents - set(ranks)):
-        if Ancestor({}, words_of(pid)).launcher:
+        words = words_of(pid)
+        if Ancestor({}, words).launcher or is_service(words):
             continue
         does, is_asleep = _describe_work(pid)
         if does and not (is_asleep and await _waits_for_its_ranks(pid, ranks, limit)):

@@ -24,6 +24,8 @@ from ..collect.looks import (
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
+from ..evidence.process import leave_out_services
+from ..evidence.ray_cluster import find_actors
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
@@ -59,6 +61,7 @@ class Inspection(LookSeries):
         self.moved: dict[int, str] = {}
         self.busy: dict[int, bool] = {}
         self.present = find_present(job)  # as it began
+        self._services: set[int] = set()  # processes of the job that are not looked at
         # Kept from one inquiry to the next: what polls is in the same places again.
         self._holders = job.lock_holders = job.lock_holders or LockHolders()
         for member in self.members:
@@ -87,7 +90,12 @@ class Inspection(LookSeries):
         targets: list[tuple[RankState, Target]] = []
         for member in members:
             targets.append((member, self._target(member)))
-            targets += [(member, Target(p, "child")) for p in job.family.descendants(member.pid)]
+            below = job.family.descendants(member.pid)
+            shown = leave_out_services(below)
+            self._services.update(set(below) - set(shown))
+            if "ray" in member.versions and not member.is_actor and len(below) == len(shown):
+                shown = [*shown, *(set(find_actors(member.pid)) - set(shown))]
+            targets += [(member, Target(pid, "child")) for pid in shown]
         holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [*(t for _, t in targets if t not in paused), *holders]
@@ -205,7 +213,7 @@ class Inspection(LookSeries):
 
     def _count_answers(self, members: Sequence[RankState]) -> None:
         """Count it as movement, for a while, that a rank asks a process outside the job."""
-        ours = {pid for m in self.job.members for pid in (m.pid, *m.children)}
+        ours = {pid for m in self.job.members for pid in (m.pid, *m.children)} | self._services
         asks = {
             m.rank: found
             for m in members

@@ -11,10 +11,12 @@ from ..base.launcher_env import number
 from ..base.launchers import DIALECTS
 from ..base.proc import read_stat
 from ..base.rank_history import SILENT
-from ..evidence.process import family, variables_of, words_of
+from ..base.ray_processes import find_actor
+from ..evidence.process import exit_code, family, variables_of, words_of
 from .job_activity import Stillness
 
 if TYPE_CHECKING:
+    from ..base.process_facts import Look
     from ..base.rank_facts import RankFacts
     from .job import Job
 
@@ -64,10 +66,51 @@ class MissingRanks:
 
 
 async def find_silent_ranks(job: Job) -> list[RankFacts]:
-    """Return facts about the ranks of a script of the user's own that run and have not spoken."""
+    """Return facts about the ranks of a script of the user's own that have not spoken: those that
+    run, and those that died before.
+    """
     absent = sorted(job.members.expected - set(job.members.by_rank))
     pids = _find_processes(job, absent) if absent or job.members.unnamed else {}
-    return await _gather_facts(job, sorted(pids), pids)
+    left = [rank for rank in absent if rank not in pids]
+    return [*await _gather_facts(job, sorted(pids), pids), *_find_dead(job, left)]
+
+
+def _find_dead(job: Job, absent: list[int]) -> list[RankFacts]:
+    """Return facts about absent ranks whose processes died: zombies beside the ranks that are here,
+    or actors of Ray of which its log has the end. Where there are more or fewer than are missing,
+    none is taken for one.
+    """
+    if not absent:
+        return []
+    found: dict[int, int | None] = {}
+    with contextlib.suppress(TimeoutError):
+        found = within(1.0, _find_zombies, [m.pid for m in job.members if not m.has_left])
+    if not found:
+        looks = [m.looks[-1] for m in job.members if m.looks]
+        cluster = next((one.ray for one in looks if one.ray is not None), None)
+        found = {one.pid: None for one in (cluster.dead if cluster else ()) if one.pid is not None}
+    if len(found) != len(absent):
+        return []
+    return [
+        _make_facts(job, rank, pid, (), status=found[pid], is_dead=True)
+        for rank, pid in zip(absent, sorted(found), strict=True)
+    ]
+
+
+def _find_zombies(known: list[int]) -> dict[int, int | None]:
+    """Return the zombies that the parents of these ranks have started as they started them, by pid,
+    each with its exit status. What another program was (`git`) has its name still.
+    """
+    names = {about.comm: about.ppid for pid in known if (about := read_stat(pid)) is not None}
+    parents = set(names.values())
+    found: dict[int, int | None] = {}
+    for pid in family(parents):
+        about = read_stat(pid)
+        if about is None or about.state != "Z" or about.ppid not in parents:
+            continue
+        if about.comm in names or about.comm.startswith("python"):
+            found[pid] = exit_code(pid)
+    return found
 
 
 def _find_processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
@@ -88,24 +131,34 @@ def _find_processes(job: Job, absent: list[int]) -> dict[int, list[int]]:
 
 
 def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
-    """Return the processes of ranks that a program spawned (torch.multiprocessing.spawn): they know
-    their numbers only when they join a group. It starts them in their order; where there are more
-    or fewer than are missing, none is taken for one.
+    """Return the processes of ranks that a program spawned (torch.multiprocessing.spawn), or that
+    Ray started: they know their numbers only when they join a group. It starts them in their
+    order; where there are more or fewer than are missing, none is taken for one.
     """
     parents = {found.ppid for pid in known if (found := read_stat(pid)) is not None}
     siblings = [p for p in family(parents) if (s := read_stat(p)) and s.ppid in parents]
-    silent = sorted(p for p in siblings if p not in known and _is_spawned(p))
+    kinds = {_kind_of_spawned(p) for p in known}
+    spawned = {p: kind for p in siblings if p not in known and (kind := _kind_of_spawned(p))}
+    # Of Ray's actors those of the same class as the ranks that are known, where there are such.
+    alike = [p for p, kind in spawned.items() if kind in kinds]
+    silent = sorted(alike or spawned)
     return (
         {r: [p] for r, p in zip(absent, silent, strict=True)} if len(silent) == len(absent) else {}
     )
 
 
-def _is_spawned(pid: int) -> bool:
-    return any("multiprocessing.spawn" in word for word in words_of(pid))
+def _kind_of_spawned(pid: int) -> str:
+    """Return how a process was started that may be a rank and has not said so: by multiprocessing,
+    or as an actor of Ray, by its class; "" for any other.
+    """
+    words = words_of(pid)
+    if any("multiprocessing.spawn" in word for word in words):
+        return "spawn"
+    actor = find_actor(words)
+    return f"ray::{actor.partition('.')[0]}" if actor else ""
 
 
 async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
-    from ..base.rank_facts import RankFacts
     from ..evidence.look import Target, take_looks
 
     looks = await take_looks([Target(pids[rank][-1], "rank") for rank in absent if rank in pids])
@@ -116,19 +169,33 @@ async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]])
     found = []
     for rank in absent:
         pid = pids[rank][-1] if rank in pids else None
-        found.append(
-            RankFacts(
-                rank=rank,
-                local_rank=rank - int(job.place["rank"]) + int(job.place["local_rank"]),
-                pid=pid,
-                host=str(job.place["host"]),
-                alive=pid is not None,
-                never_started=pid is None or not job.runs_script,
-                step=SILENT if job.runs_script else None,
-                looks=(by_pid[pid],) if pid in by_pid else (),
-            )
-        )
+        seen = (by_pid[pid],) if pid in by_pid else ()
+        found.append(_make_facts(job, rank, pid, seen))
     return found
+
+
+def _make_facts(
+    job: Job,
+    rank: int,
+    pid: int | None,
+    looks: tuple[Look, ...],
+    status: int | None = None,
+    is_dead: bool = False,
+) -> RankFacts:
+    from ..base.rank_facts import RankFacts
+
+    return RankFacts(
+        rank=rank,
+        local_rank=rank - int(job.place["rank"]) + int(job.place["local_rank"]),
+        pid=pid,
+        host=str(job.place["host"]),
+        alive=pid is not None and not is_dead,
+        left=is_dead,
+        status=status,
+        never_started=pid is None or not job.runs_script,
+        step=SILENT if job.runs_script else None,
+        looks=looks,
+    )
 
 
 def _pick_rank_variable(job: Job) -> str:

@@ -147,12 +147,29 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
     """Return the same of a script of the user's own, whose ranks need not end together: one that
     ended well has done all it had to do.
     """
-    failed = [m for m in gone if m.error or m.status not in (0, None)]
+    failed = [m for m in gone if m.error or _has_failed(m)]
     if failed:
         first = min(failed, key=lambda m: m.left_at or 0.0)
         was_asked = was_asked_to_end(first) or job.outer.were_interrupted()
         return "interrupted" if was_asked and not first.error else "crash"
-    return "done" if len(gone) == job.members.size else None
+    if len(gone) < job.members.size:
+        return None
+    # A server that is told to end kills what it has started: whoever reaped that has its status.
+    is_unknown = any(m.status is None and not m.is_actor for m in gone)
+    return "interrupted" if is_unknown and job.outer.were_interrupted() else "done"
+
+
+def _has_failed(member: RankState) -> bool:
+    """Return whether the status with which a rank ended says that it failed. Of an actor only a
+    signal says so that nobody sends: ray.kill() and the end of its driver end it with status 1, or
+    by SIGTERM or SIGKILL, and what a method raises goes to the driver.
+    """
+    if member.is_actor:
+        return member.status is not None and -member.status in _FAULTS
+    return member.status not in (0, None)
+
+
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
 # Seconds: a launcher that ends its ranks has signalled all of them within it.

@@ -17,8 +17,9 @@ from ..base.rank_state import (
     find_opening_barriers,
     find_released_ranks,
 )
+from ..base.ray_processes import is_worker
 from ..base.words import format_bytes, format_ranges, format_ranks
-from ..evidence.process import Life, open_life
+from ..evidence.process import Life, open_life, words_of
 from .rank_exits import note_end, note_slow
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ class Server:
             return
         self._stop_watching(member.rank)
         job.family.add_rank(member.pid)
+        member.is_actor = is_worker(words_of(member.pid))
         life = job.lives[member.rank] = open_life(member.pid)
         if life.descriptor is None and life.has_ended():
             member.left = True

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from ..base import events
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import read_status
+from ..evidence.process import leave_out_services
 from . import clocks
 from .clocks import are_ranks_past
 from .finalize import close_job, reopen_job
@@ -413,6 +414,6 @@ class Watch:
                 continue
             if set(read_status(member.pid).signals_pending) & set(INTERRUPTING):
                 self._interruptions.note_pending_signal()
-            pids = [member.pid, *job.family.children(member.pid)]
+            pids = leave_out_services([member.pid, *job.family.children(member.pid)])
             stillness = self._stillness.setdefault(member.rank, Stillness())
             member.stirred_at = max(member.stirred_at, stillness.stirred_at(pids))

@@ -233,7 +233,7 @@ class LauncherSupervisor:
             await self._judge("still", at.stirred + around.stall)
 
     def _sample(self, now: float) -> None:
-        from ..evidence.process import descendants
+        from ..evidence.process import descendants, leave_out_services
         from .job_activity import Stillness
 
         if self._stillness is None:
@@ -241,7 +241,8 @@ class LauncherSupervisor:
         if self._is_held():
             self.at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
             return
-        stirred = self._stillness.stirred_at([self.pid, *descendants([self.pid])])
+        pids = leave_out_services([self.pid, *descendants([self.pid])])
+        stirred = self._stillness.stirred_at(pids)
         self.at.stirred = max(self.at.stirred, stirred)
 
     def _is_held(self) -> bool:

@@ -43,7 +43,14 @@ from ..evidence.awaited_work import keep_children_that_feed
 from ..evidence.descriptors import parse_socket_inode, read_sockets
 from ..evidence.look import Target
 from ..evidence.machine import read_machine
-from ..evidence.process import family, marked, runs_python, variables_of, words_of
+from ..evidence.process import (
+    family,
+    leave_out_services,
+    marked,
+    runs_python,
+    variables_of,
+    words_of,
+)
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
 from .watcher_link import OUTER_VARIABLE
@@ -156,7 +163,8 @@ class LauncherSnapshot:
         except TimeoutError:  # an environment that cannot be read: what is known will have to do
             pids = list(self.parents)
         tops = {*self.rank_of, self.launcher}
-        targets = [Target(pid, "rank" if pid in tops else "child") for pid in pids]
+        shown = leave_out_services(pids)
+        targets = [Target(pid, "rank" if pid in tops else "child") for pid in shown]
         for one in await take_good_looks(targets):
             if one.state:
                 self.looks.setdefault(one.pid, []).append(one)

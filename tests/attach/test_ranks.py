@@ -284,3 +284,47 @@ def test_a_sibling_that_was_not_seen_in_time_is_a_rank_of_unknown_number() -> No
     found = read_ranks_from_stacks(processes, looks, unseen=[103])
     assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1, 103: None}
     assert read_ranks_from_stacks(processes, {}, unseen=[103]) == []
+
+
+# ---- actors of Ray -------------------------------------------------------------------------------
+
+RAY = "/env/lib/python3.11/site-packages/ray"
+
+
+def ray_cluster(*titles: str) -> dict[int, Process]:
+    """Return a driver (100) with its services, and actors with these titles, from 300 on."""
+    actors = (process(300 + n, 200, one) for n, one in enumerate(titles))
+    return table(
+        process(100),
+        process(150, 100, "/env/bin/python", f"{RAY}/dashboard/dashboard.py"),
+        process(200, 100, f"{RAY}/core/src/ray/raylet/raylet"),
+        process(250, 200, "ray::DashboardAgent"),
+        process(251, 200, "ray::IDLE"),
+        *(replace(one, python=True) for one in actors),
+    )
+
+
+def test_actors_are_looked_at_and_services_are_not() -> None:
+    processes = ray_cluster("ray::Trainer.setup", "ray::Idle")
+    assert [one.pid for one in find_candidates(processes, [], set())] == [300, 301]
+
+
+def test_actors_of_one_class_are_ranks_if_one_meets_others_below_the_driver() -> None:
+    processes = ray_cluster("ray::Trainer.setup", "ray::Trainer.setup", "ray::Idle")
+    store = look("_create_c10d_store SP/torch/distributed/rendezvous.py:199", pid=300)
+    (frame,) = store.threads[0].frames
+    frame = replace(frame, locals=(("rank", "0"), ("world_size", "2")))
+    store = replace(store, threads=(replace(store.threads[0], frames=(frame,)),))
+    looks = {300: store, 301: look("load train.py:3", pid=301), 302: look("x y.py:1", pid=302)}
+    found = read_ranks_from_stacks(processes, looks)
+    # Of two ranks one is known: the other is the other one.
+    assert {(rank.pid, rank.number, rank.launcher) for rank in found} == {
+        (300, 0, 100),
+        (301, 1, 100),
+    }
+
+
+def test_actors_that_meet_nobody_are_no_ranks() -> None:
+    processes = ray_cluster("ray::Reader.read", "ray::Reader.read")
+    looks = {pid: look("read train.py:14", pid=pid) for pid in (300, 301)}
+    assert read_ranks_from_stacks(processes, looks) == []

@@ -178,3 +178,20 @@ def test_a_system_call_of_a_library_of_c_is_no_method_of_a_socket(
     view = merge_looks((replace(one, kernel=kernel),))
     assert view is not None
     assert find_call(view, job(), "") == expected
+
+
+def test_what_starts_a_child_of_multiprocessing_is_no_code_of_the_job() -> None:
+    starts = (
+        "Process.run STD/multiprocessing/process.py:108",
+        "BaseProcess._bootstrap STD/multiprocessing/process.py:314",
+        "_main STD/multiprocessing/spawn.py:135",
+        "spawn_main STD/multiprocessing/spawn.py:122",
+        "<module> <string>:1",
+    )
+    worker = stack("warmup SP/engine/worker.py:9", "main SP/engine/worker.py:3", *starts)
+    assert [frame.name for frame in job_frames(worker, "")] == ["warmup", "main"]
+    # It may be the start itself that hangs; and `python -c` is code of the job.
+    alone = stack(*starts)
+    assert job_frames(alone, "") == alone
+    typed = stack("get STD/queue.py:171", "<module> <string>:1")
+    assert job_frames(typed, "") == typed

@@ -20,7 +20,7 @@ from hangbisect.monitor.rank_exits import find_job_end, infer_statuses, note_end
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import at_step, told
+from .made_up import at_step, hello, say, told
 
 DEADLINE = 60.0
 
@@ -191,3 +191,35 @@ def test_a_status_that_torchrun_took_was_0_where_it_lets_the_others_go_on() -> N
         ("torchrun", 120.0, [stays, replace(left, status=-9)], -9),
     ):
         assert infer_statuses(ranks, launcher, now)[1].status == status, (launcher, now)
+
+
+def of_script(world: int = 2) -> NodeRanks:
+    """Return members that run a script of the user's own, once all have said hello."""
+    members = NodeRanks(runs_script=True)
+    for rank in range(world):
+        say(members, rank, hello(rank, world))
+    return members
+
+
+@pytest.mark.parametrize("status", [1, -signal.SIGTERM, -signal.SIGKILL, None, 0])
+def test_an_actor_that_ray_ends_has_not_failed(status: int | None) -> None:
+    members = of_script()
+    for rank in (0, 1):
+        left(members, rank, status, 1.0 + rank).is_actor = True
+    assert find_job_end(job(members)) == "done"
+
+
+def test_ranks_of_unknown_status_that_ended_on_an_interruption_are_not_done() -> None:
+    members = of_script()
+    left(members, 0, None, 1.0)
+    left(members, 1, 0, 1.0)
+    for told_to_end, wanted in ((True, "interrupted"), (False, "done")):
+        outer = SimpleNamespace(were_interrupted=lambda told=told_to_end: told)
+        assert find_job_end(job(members, outer=outer)) == wanted
+
+
+def test_an_actor_that_a_fault_ended_has() -> None:
+    members = of_script()
+    left(members, 0, -signal.SIGSEGV, 1.0).is_actor = True
+    outer = SimpleNamespace(were_interrupted=lambda: False)
+    assert find_job_end(job(members, outer=outer)) == "crash"

@@ -59,3 +59,20 @@ def test_the_shelf_has_hangs_of_each_flavour_and_healthy_ones() -> None:
     assert {"ddp", "lightning", "trainer", "accelerate"} <= {
         script.name.partition("_")[0] for script in SHELF if "quick_start" in script.name
     }
+
+
+@pytest.mark.parametrize("mode", ["run", "attach"])
+def test_actors_of_ray_are_ranks_below_their_driver(mode: str, tmp_path: Path) -> None:
+    """Ray takes 240 MB and half a minute: it is no package that the tests install."""
+    (script,) = script_shelf.chosen(["ray_actor_waits_for_a_lock"])
+    if script.missing:
+        pytest.skip(f"{script.missing} is not installed here")
+    ask = own_scripts.under_run if mode == "run" else own_scripts.by_attach
+    check(ask(script, options(tmp_path)), script, tmp_path)
+
+
+def test_a_spawned_rank_that_died_before_it_said_hello_is_no_rank_that_never_started(
+    tmp_path: Path,
+) -> None:
+    (script,) = script_shelf.chosen(["spawn_rank_killed_as_it_starts"])
+    check(own_scripts.under_run(script, options(tmp_path)), script, tmp_path)

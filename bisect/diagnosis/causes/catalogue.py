@@ -7,6 +7,7 @@ from types import ModuleType
 from ...base.lazy_dataclass import dataclass
 from ...base.verdict_facts import Cause, Verdict
 from . import (
+    actors,
     awaited,
     crash,
     endpoints,
@@ -102,10 +103,9 @@ FAMILIES = (
         "Rings: each waits for the next, and the last one for the first",
         threads.RING_CAUSES,
     ),
+    _family_of(actors),
     CauseFamily(
-        "placement",
-        "Actors and engines that wait for a place: Ray, vLLM",
-        other_runtimes.PLACEMENT_CAUSES,
+        "engines", "Engines that wait for their workers: vLLM", other_runtimes.PLACEMENT_CAUSES
     ),
     _family_of(gpu),
     CauseFamily(

@@ -156,6 +156,7 @@ CAUSES = (
             need(_more_counted_on_than_started, 0.75),
             need(somebody_is_missing, 0.5),
             unless(_nobody_to_start_them),
+            unless(_left_with_failure),
         ),
         why="Making a process group waits until all {counted} ranks have come; {started} is all "
         "that was started.",

@@ -1,5 +1,5 @@
 """Runtimes besides torch.distributed: MPI that is asked for although nobody started the ranks with
-it; actors and engines of Ray and vLLM that wait for a place.
+it; engines of vLLM that wait for their workers.
 """
 
 from __future__ import annotations
@@ -87,38 +87,12 @@ MPI_CAUSES = (
 )
 
 
-_placement = frame_in(
-    r"ray/util/placement_group\.py|(?:vllm|xfuser|lmdeploy)/\S*ray_utils\.py|verl/\S*ray/base\.py",
-    r"wait|ready|_wait_until_pg_ready|_call_placement_group_ready|_init_resource_pool|\w*create\w*",
-    "A process waits for a placement group of Ray",
-)
-_ray_waits = frame_in(
-    r"ray/(?:_private/worker|_private/client_mode_hook|actor|remote_function)\.py",
-    r"get|get_objects|wait|auto_init_wrapper|wrapper",
-    "A process waits for an answer of Ray (ray.get, ray.wait)",
-)
-_starts_ray = frame_in(
-    r"ray/_private/(?:worker|node|services|state|utils|gcs_utils)\.py|ray/_raylet\S*",
-    r"init|connect|__init__|start_\w+|_?wait_\w+|wait_for_\w+|_\w*connect\w*|get_node\w*"
-    r"|node_table|internal_kv_\w+|_internal_kv_\w+|check_health|_write_cluster_info_to_kv",
-    "A process starts Ray, or asks its head for the cluster (ray.init)",
-)
 _engine = frame_in(
     r"vllm/\S*(?:shm_broadcast|core_client|engine/utils|multiproc_executor|engine/core)\.py",
     r"acquire_read|acquire_write|dequeue|wait_for_engine_startup|wait_for_ready|wait_until_ready"
     r"|_wait_for_engine_startup|collective_rpc|get_response|recv_multipart|wait",
     "A process of vLLM waits for its engine or its workers",
 )
-
-
-def _not_placed(scene: Scene) -> Found | None:
-    """Ray says that something cannot be placed."""
-    pattern = (
-        r"No available node types can fulfill|cannot be scheduled right now|insufficient resources"
-        r"|placement group[^\n]{0,60}(?:pending|infeasible)|Waiting for creating a placement group"
-    )
-    found = scene.wrote(pattern, scene.ranks)
-    return None if found is None else Found(f'it was told "{" ".join(found[1][0].split())}"')
 
 
 def _broadcast_is_empty(scene: Scene) -> Found | None:
@@ -137,48 +111,6 @@ def _in_a_group(scene: Scene) -> Found | None:
 
 
 PLACEMENT_CAUSES = (
-    KnownCause(
-        id="ray-placement",
-        title="Ray has no place for what is asked for",
-        signs=(need(_placement, 0.65), also(_not_placed, 0.5)),
-        why="The job waits until Ray has GPUs and cores free as asked for; while they are taken, "
-        "or never existed, that lasts for ever.",
-        avoid=(
-            "`ray status` shows what is asked for, what there is, and what is taken",
-            "ask for less; end what is left of earlier jobs (`ray stop`)",
-        ),
-        references=(
-            "ray-project/ray#27287",
-            "ray-project/ray#38006",
-            "OpenRLHF/OpenRLHF#865",
-            "OpenRLHF/OpenRLHF#958",
-        ),
-    ),
-    KnownCause(
-        id="ray-task",
-        title="an actor or task of Ray does not answer",
-        signs=(need(_ray_waits, 0.6), also(_not_placed, 0.4), unless(_placement)),
-        why="The driver waits for a result; the actor that owes it is not started yet, or is stuck "
-        "itself: it is another process, often on another node.",
-        avoid=(
-            "`ray list actors`, `ray list tasks` and `ray stack` show where it stands",
-            "the same versions of ray, vllm and torch everywhere",
-        ),
-        references=("ray-project/ray#3233", "OpenRLHF/OpenRLHF#492", "huggingface/open-r1#617"),
-    ),
-    KnownCause(
-        id="ray-start",
-        title="Ray does not come up, or its head does not answer",
-        signs=(need(_starts_ray, 0.6), unless(_ray_waits), unless(_placement)),
-        why="ray.init waits for Ray's own processes (the GCS at the head, this node's raylet), and "
-        "they do not answer: not started, not reached through a proxy, or of another version.",
-        avoid=(
-            "`ray status` and /tmp/ray/session_latest/logs (gcs_server.out, raylet.out) say why",
-            "no_proxy with the addresses of all nodes: gRPC goes through http_proxy otherwise",
-            "end what is left of earlier jobs (`ray stop`); the same version of ray everywhere",
-        ),
-        references=("ray-project/ray#19294", "ray-project/ray#43070", "ray-project/ray#37757"),
-    ),
     KnownCause(
         id="vllm-workers",
         title="vLLM's engine waits for its workers",

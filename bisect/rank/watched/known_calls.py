@@ -138,6 +138,15 @@ _ROWS = (
     KnownCall("accelerate.Accelerator.prepare", "accelerate.accelerator:Accelerator.prepare", "prepare", "Prepared by accelerate", "strategy", 300, "training", "wrap"),
     KnownCall("{fabric}.plugins.environments.MPIEnvironment.detect", "{fabric}.plugins.environments.mpi:MPIEnvironment.detect", "mpi_probe", "MPI probed", "launcher", 60),
     KnownCall("import mpi4py.MPI", "mpi4py.MPI:", "mpi_init", "MPI ready", "launcher", 120),
+    # Ray: its driver asks for places, creates actors, and waits for what they answer
+    KnownCall("import ray", "ray:", "import_ray", "ray imported", "interpreter", 120),
+    KnownCall("ray.init", "ray._private.worker:init", "ray_init", "Ray started", "launcher", 120),
+    KnownCall("ray.util.placement_group", "ray.util.placement_group:placement_group", "placement_group", "Placement group asked for", "launcher", 60),
+    KnownCall("PlacementGroup.wait", "ray.util.placement_group:PlacementGroup.wait", "placement_ready", "Placement group ready", "launcher", 600),
+    KnownCall("ray.ActorClass.remote", "ray.actor:ActorClass._remote", "ray_actor", "Actor asked for", "launcher", 120, once=True),
+    KnownCall("ray.get", "ray._private.worker:get", "ray_get", "Answer of Ray there", "launcher", None),
+    KnownCall("ray.wait", "ray._private.worker:wait", "ray_wait", "Answer of Ray there", "launcher", None),
+    KnownCall("ray.train.torch.TorchTrainer.fit", "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer.fit", "ray_fit", "Ray Train finished", "fit", None, ends_start=True),
     # The machine and the compiler
     KnownCall("torch.cuda.init", "torch.cuda:_lazy_init", "cuda_init", "CUDA ready", "accelerator", 120, "accelerator", once=True),
     KnownCall("torch.compile", "torch:compile", "compile", "torch.compile called", "fit", 120),

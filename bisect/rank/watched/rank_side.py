@@ -256,7 +256,12 @@ class RankSide:
             raise_if_of_the_job(error)
 
     def _put_the_rest(self) -> None:
-        self.install(row for row in KNOWN_CALLS if row.step != PROCESS_GROUP)
+        # What an actor asks of Ray is most often Ray's own business.
+        self.install(
+            row
+            for row in KNOWN_CALLS
+            if row.step != PROCESS_GROUP and row.module.partition(".")[0] != "ray"
+        )
         self.count_steps()
 
     def _in_child(self) -> None:

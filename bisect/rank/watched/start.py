@@ -13,6 +13,7 @@ import os
 import sys
 
 from ...base.launchers import RANK_VARIABLES
+from ...base.ray_processes import is_service_program, is_worker_program
 from ...base.steering import VARIABLE as STEER_VARIABLE
 from ...base.variables import (
     CAPTURE_VARIABLE,
@@ -25,6 +26,7 @@ from ..after_import import before_import
 from .programs import is_hangbisect, is_launcher, program, words_of_start
 
 _PID = os.getpid()
+_is_started_by_a_script = False  # by multiprocessing or Ray: a rank only if it joins a group
 _waits: list[bool] = []  # whether this process may become a rank
 _OF_MULTIPROCESSING = "--multiprocessing-fork"  # on what it spawns (multiprocessing/spawn.py)
 
@@ -34,9 +36,14 @@ def begin() -> None:
 
     Raises whatever goes wrong.
     """
+    global _is_started_by_a_script
     what = program(sys.argv, words_of_start())
     if is_launcher(what) or is_hangbisect(what, os.environ.get(PACKAGE_VARIABLE, "")):
         return
+    if is_service_program(what):
+        return
+    # multiprocessing gives its child the words of the script before it imports anything of it.
+    _is_started_by_a_script = is_worker_program(what) or _OF_MULTIPROCESSING in sys.argv
     if os.environ.get(STEER_VARIABLE):
         from .. import patches
 
@@ -66,7 +73,7 @@ def train() -> None:
     try:
         from . import rank_side
 
-        is_child = os.getpid() != _PID or _OF_MULTIPROCESSING in sys.argv
+        is_child = os.getpid() != _PID or _is_started_by_a_script
         rank_side.take_role_at_import(is_child, train)
     except Exception as error:
         from ...base.error_guard import raise_if_of_the_job

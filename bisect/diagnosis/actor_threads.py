@@ -1,0 +1,45 @@
+"""Which thread of an actor of Ray runs the job's code. Pure.
+
+Ray runs the methods of a plain actor in the main thread of its process. Those of one with several
+threads run in others, and Ray Train runs the training function in a thread of its own
+(ray/train/v2/_internal/execution/worker_group/thread_runner.py): the main thread is in main_loop
+then, and says nothing of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..base.process_facts import Frame, Look, Thread
+from ..base.ray_processes import find_actor
+from .frames import frame_owner
+from .process_snapshot import put_thread_first
+
+_LOOP = "ray/_private/worker.py"
+_TRAINING = "worker_group/thread_runner.py"
+
+
+def is_idle_loop(frames: Iterable[Frame]) -> bool:
+    """Return whether a thread is in the loop in which a worker of Ray waits for work."""
+    inner = next((frame for frame in frames if not frame.native), None)
+    return inner is not None and inner.file.endswith(_LOOP)
+
+
+def put_job_thread_first(look: Look) -> Look:
+    """Return a look at an actor as if the thread that runs the job's code were its main thread; any
+    other look as it is.
+    """
+    if not find_actor(look.command) or look.main is None or not is_idle_loop(look.main.frames):
+        return look
+    others = [one for one in look.threads if one.os_id not in (None, look.pid)]
+    chosen = next((one for one in others if _trains(one)), None)
+    chosen = chosen or next((one for one in others if _runs_job_code(one)), None)
+    return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
+
+
+def _trains(thread: Thread) -> bool:
+    return _runs_job_code(thread) and any(one.file.endswith(_TRAINING) for one in thread.frames)
+
+
+def _runs_job_code(thread: Thread) -> bool:
+    return any(frame_owner(frame, "") == "user" for frame in thread.frames if not frame.native)

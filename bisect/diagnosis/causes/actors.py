@@ -1,0 +1,272 @@
+"""Ray: a place that is not to be had, an actor that died or does not answer, a silent head.
+
+What is asked for, what there is and who died is in Ray's own logs (evidence/ray_cluster.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from ...base.lazy_dataclass import dataclass
+from ...base.process_facts import DeadWorker, RayCluster
+from ...base.ray_processes import find_actor, runs_method
+from ..helper_processes import waits_for_ray
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .signs import frame_in, makes_a_group
+
+_waits_for_group = frame_in(
+    r"ray/util/placement_group\.py|(?:vllm|xfuser|lmdeploy)/\S*ray_utils\.py|verl/\S*ray/base\.py",
+    r"wait|ready|_wait_until_pg_ready|_call_placement_group_ready|_init_resource_pool|\w*create\w*",
+    "A process waits for a placement group of Ray",
+)
+# client_mode_hook.py and auto_init_hook.py have a frame around each of Ray's calls, ray.init too.
+_starts_ray = frame_in(
+    r"ray/_private/(?:worker|node|services|state|utils|gcs_utils)\.py|ray/_raylet\S*",
+    r"init|connect|__init__|start_\w+|_?wait_\w+|wait_for_\w+|_\w*connect\w*|get_node\w*"
+    r"|node_table|internal_kv_\w+|_internal_kv_\w+|check_health|_write_cluster_info_to_kv",
+    "A process starts Ray, or asks its head for the cluster (ray.init)",
+)
+
+
+def _ray_waits(scene: Scene) -> Found | None:
+    """A process waits for an answer of Ray (ray.get, ray.wait)."""
+    if scene.view is None or not waits_for_ray(scene.view.frames):
+        return None
+    return Found("it waits in ray.get or ray.wait for an answer of Ray")
+
+
+def _somebody_works(scene: Scene) -> Found | None:
+    """An actor or a task of Ray is in a method."""
+    for look in scene.children:
+        if runs_method(actor := find_actor(look.command)):
+            return Found(f"{actor} ({look.pid}) is at work")
+    return None
+
+
+def _waits_for_place(scene: Scene) -> Found | None:
+    """A process waits for a placement group of Ray; or for an answer, while nobody works on one and
+    Ray's log has something that cannot be placed.
+    """
+    found = _waits_for_group(scene)
+    if found is not None:
+        return found
+    waits = _ray_waits(scene)
+    cluster = _find_cluster(scene)
+    if waits is None or _somebody_works(scene):
+        return None
+    told = (cluster is not None and cluster.demands) or _is_told(scene)
+    return waits if told else None
+
+
+def _head_told(scene: Scene) -> Found | None:
+    """Ray says that it does not get an answer of its head, or which one it gets."""
+    pattern = (
+        r"Failed to (?:get cluster ID from GCS server: [^\n]{1,200}|connect to GCS at address \S+"
+        r"[^\n]{0,80})"
+    )
+    found = scene.wrote(pattern, scene.ranks)
+    return None if found is None else Found(f'it wrote "{" ".join(found[1][0].split())}"')
+
+
+# ---- what is asked for, and what there is --------------------------------------------------------
+
+_BUNDLE = re.compile(r"\{([^}]*)\}(?: \* (\d+))?")
+_RESOURCE = re.compile(r"'([^']+)': ([\d.]+)")
+_STRATEGY = re.compile(r"\(((?:STRICT_)?(?:PACK|SPREAD))\)")
+
+
+@dataclass(frozen=True)
+class _Bundle:
+    """Resources that must be had on one node, and how often they are asked for."""
+
+    resources: Mapping[str, float]
+    count: int
+
+
+def _parse_demand(text: str) -> tuple[list[_Bundle], str]:
+    """Return what a line of Ray's status asks for, and the strategy of a placement group, "" of a
+    task or an actor.
+    """
+    bundles = [
+        _Bundle({name: float(n) for name, n in _RESOURCE.findall(inside)}, int(times or 1))
+        for inside, times in _BUNDLE.findall(text)
+    ]
+    strategy = _STRATEGY.search(text)
+    return bundles, strategy[1] if strategy else ""
+
+
+def _explain_shortage(text: str, cluster: RayCluster) -> Iterator[str]:
+    """Yield in words what is asked for and is not in the cluster, whoever uses it."""
+    bundles, strategy = _parse_demand(text)
+    everywhere = {name: _parse_amount(all_of) for name, _, all_of in cluster.usage}
+    where = f"on node {cluster.node}" if cluster.node and cluster.nodes == 1 else "in the cluster"
+    asked: dict[str, float] = {}
+    for one in bundles:
+        for name, amount in one.resources.items():
+            asked[name] = asked.get(name, 0.0) + amount * one.count
+    for name, amount in asked.items():
+        there = everywhere.get(name, 0.0)
+        if there is not None and amount > there:
+            yield f"{name}: {amount:g} asked for, {there:g} {where}"
+    count = sum(one.count for one in bundles)
+    if strategy == "STRICT_SPREAD" and cluster.nodes is not None and count > cluster.nodes:
+        nodes = f"{cluster.nodes} node{'s' if cluster.nodes > 1 else ''}"
+        yield f"{count} bundles, each on a node of its own (STRICT_SPREAD), and {nodes}"
+
+
+def _explain_use(text: str, cluster: RayCluster) -> Iterator[str]:
+    """Yield in words what is asked for, is there, and is used by others."""
+    bundles, _ = _parse_demand(text)
+    for name, used, all_of in cluster.usage:
+        asked = sum(one.resources.get(name, 0.0) * one.count for one in bundles)
+        taken, there = _parse_amount(used), _parse_amount(all_of)
+        if asked and taken is not None and there is not None and taken + asked > there >= asked:
+            yield f"{name}: {asked:g} asked for, {there:g} there, {taken:g} of them used"
+
+
+def _parse_amount(text: str) -> float | None:
+    """Return a number of things, None for one of bytes."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _find_cluster(scene: Scene) -> RayCluster | None:
+    """Return what Ray's logs say of the cluster, by the first rank that belongs to one."""
+    for facts in scene.ranks:
+        for look in reversed(facts.looks):
+            if look.ray is not None:
+                return look.ray
+    return None
+
+
+def _lacks(scene: Scene) -> Found | None:
+    """Ray's log asks for more than the cluster has, whoever uses it."""
+    cluster = _find_cluster(scene)
+    for text in cluster.demands if cluster is not None else ():
+        assert cluster is not None
+        lack = "; ".join(_explain_shortage(text, cluster))
+        if lack:
+            return Found(f"Ray has no place for {text}: {lack}", {"lack": lack})
+    return None
+
+
+def _is_used(scene: Scene) -> Found | None:
+    """Ray's log asks for what is there, and others use it."""
+    cluster = _find_cluster(scene)
+    for text in cluster.demands if cluster is not None and not _lacks(scene) else ():
+        assert cluster is not None
+        use = "; ".join(_explain_use(text, cluster))
+        said = f"Ray has no place yet for {text}" + (f": {use}" if use else "")
+        return Found(said, {"lack": use or text})
+    return None
+
+
+def _is_told(scene: Scene) -> Found | None:
+    """Ray says that something cannot be placed."""
+    pattern = (
+        r"No available node types can fulfill|cannot be scheduled right now|insufficient resources"
+        r"|placement group[^\n]{0,60}(?:pending|infeasible)|Waiting for creating a placement group"
+    )
+    found = scene.wrote(pattern, scene.ranks)
+    return None if found is None else Found(f'it was told "{" ".join(found[1][0].split())}"')
+
+
+# ---- who died ------------------------------------------------------------------------------------
+
+
+def _format_dead(one: DeadWorker) -> str:
+    name = f"actor {one.actor}" if one.actor else "an actor"
+    pid = f" (pid {one.pid})" if one.pid else ""
+    return f"{name}{pid}"
+
+
+def _actor_died(scene: Scene) -> Found | None:
+    """Ray's log has the end of an actor's process that was not told to end, and somebody waits for
+    a rank that is not there, or for an answer of Ray.
+    """
+    cluster = _find_cluster(scene)
+    waits = makes_a_group(scene) or _ray_waits(scene) or scene.verdict.ranks.never_started
+    if cluster is None or not cluster.dead or not waits:
+        return None
+    dead = cluster.dead[-1]
+    who, how = _format_dead(dead), f"{dead.kind}: {dead.detail}"
+    return Found(f"{who} died ({how})", {"who": who, "how": how, "logs": cluster.folder})
+
+
+CAUSES = (
+    KnownCause(
+        id="ray-placement",
+        title="Ray has no place for what is asked for",
+        signs=(
+            need(_waits_for_place, 0.65),
+            also(_lacks, 0.6, proves=True),
+            also(_is_used, 0.4),
+            also(_is_told, 0.5),
+        ),
+        why="The job waits until Ray has what was asked for; while that is taken, or was never "
+        "there, it lasts for ever.",
+        avoid=(
+            "ask for what there is, or start Ray with it (`ray start --num-gpus`, `--num-cpus`)",
+            "`ray status` shows what is asked for, what there is, and what is taken",
+            "end what is left of earlier jobs (`ray stop`)",
+        ),
+        references=(
+            "ray-project/ray#27287",
+            "ray-project/ray#38006",
+            "OpenRLHF/OpenRLHF#865",
+            "OpenRLHF/OpenRLHF#958",
+            "gpustack/gpustack#5509",
+        ),
+    ),
+    KnownCause(
+        id="ray-actor-died",
+        title="an actor of Ray died, and others wait for it",
+        signs=(need(_actor_died, 0.85, proves=True),),
+        why="{who} ended while others still wait for it: {how} Ray does not tell them while they "
+        "wait in a group of their own.",
+        avoid=(
+            "{logs} has the output of {who}; `dmesg` says whether memory was short",
+            "ray.get on all actors at once, or with a timeout: it raises for one that died",
+        ),
+        references=("ray-project/ray#3233", "OpenRLHF/OpenRLHF#492"),
+    ),
+    KnownCause(
+        id="ray-task",
+        title="an actor or task of Ray does not answer",
+        signs=(
+            need(_ray_waits, 0.6),
+            unless(_waits_for_place),
+            unless(_actor_died),
+        ),
+        why="The driver waits for a result; the actor that owes it is not started yet, or is stuck "
+        "itself: it is another process, often on another node.",
+        avoid=(
+            "`ray list actors`, `ray list tasks` and `ray stack` show where it stands",
+            "the same versions of ray, vllm and torch everywhere",
+        ),
+        references=("ray-project/ray#3233", "OpenRLHF/OpenRLHF#492", "huggingface/open-r1#617"),
+    ),
+    KnownCause(
+        id="ray-start",
+        title="Ray does not come up, or its head does not answer",
+        signs=(
+            need(_starts_ray, 0.6),
+            also(_head_told, 0.5, proves=True),
+            unless(_ray_waits),
+            unless(_waits_for_place),
+        ),
+        why="ray.init waits for Ray's own processes (the GCS at the head, this node's raylet), and "
+        "they do not answer: not started, not reached through a proxy, of another version, or with "
+        "another token.",
+        avoid=(
+            "`ray status` and /tmp/ray/session_latest/logs (gcs_server.out, raylet.out) say why",
+            "no_proxy with the addresses of all nodes: gRPC goes through http_proxy otherwise",
+            "end what is left of earlier jobs (`ray stop`); the same version of ray everywhere",
+            "InvalidAuthToken: the head's ~/.ray/auth_token everywhere, or RAY_AUTH_MODE=disabled",
+        ),
+        references=("ray-project/ray#19294", "ray-project/ray#43070", "ray-project/ray#37757"),
+    ),
+)

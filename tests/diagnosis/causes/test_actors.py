@@ -1,0 +1,164 @@
+"""Ray: what it has no place for, who died, who does not answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hangbisect.base.process_facts import DeadWorker, Look, RayCluster
+from hangbisect.base.rank_facts import RankFacts
+
+from ..made_up import job, look, rank
+from .scenes import MAKES_STORE, Facts, Shows, causes_of, scene_of
+
+
+def one(*frames: str, **more: Any) -> Facts:
+    return job(world=1), [rank(0, look(*frames, "<module> train.py:9", call="futex"), **more)]
+
+
+def ray_placement() -> Facts:
+    return one(
+        "get_objects SP/ray/_private/worker.py:900",
+        "wait SP/ray/_private/worker.py:3000",
+        "_wait_until_pg_ready SP/vllm/executor/ray_utils.py:201",
+        output=("Error: No available node types can fulfill resource request {'GPU': 8.0}",),
+    )
+
+
+GET = (
+    "Worker.get_objects SP/ray/_private/worker.py:1007",
+    "get SP/ray/_private/worker.py:3009",
+    "wrapper SP/ray/_private/client_mode_hook.py:134",
+    "auto_init_wrapper SP/ray/_private/auto_init_hook.py:22",
+)
+TWO_GPUS = "{'GPU': 1.0, 'CPU': 1.0} * 2 (PACK): 1+ pending placement groups"
+CLUSTER = RayCluster(
+    folder="/tmp/ray/session_1/logs",
+    nodes=1,
+    usage=(("CPU", "0.0", "4.0"), ("GPU", "0.0", "1.0"), ("memory", "0B", "13.78GiB")),
+    node="192.0.2.2",
+)
+DEAD = DeadWorker("94e8", "SYSTEM_ERROR", "Worker unexpectedly exits.", 13087, "Trainer")
+
+
+def in_cluster(facts: Facts, cluster: RayCluster, *children: Look) -> Facts:
+    """Return `facts` with what Ray's logs say, and with workers below its rank 0."""
+    about, (first, *others) = facts
+    looks = tuple(replace(one, ray=cluster) for one in first.looks)
+    below = tuple((one,) for one in children)
+    return about, [replace(first, looks=looks, children=below), *others]
+
+
+def actor(title: str, *frames: str, pid: int = 400) -> Look:
+    return replace(look(*frames, call="futex"), pid=pid, ppid=1, command=(title,))
+
+
+def ray_actor_died() -> Facts:
+    lacking: tuple[Any, ...] = (
+        job(world=2),
+        [rank(0, look(*MAKES_STORE, call="poll")), RankFacts(1, never_started=True)],
+    )
+    return in_cluster((lacking[0], lacking[1]), replace(CLUSTER, dead=(DEAD,)))
+
+
+def ray_task() -> Facts:
+    return one(
+        "get_objects SP/ray/_private/worker.py:900",
+        "get SP/ray/_private/worker.py:2753",
+        "auto_init_wrapper SP/ray/_private/client_mode_hook.py:103",
+    )
+
+
+def ray_start() -> Facts:
+    return one(
+        "GlobalState._connect_and_get_accessor SP/ray/_private/state.py:60",
+        "init SP/ray/_private/worker.py:1700",
+    )
+
+
+SHOWS: Shows = {
+    "ray-placement": ray_placement,
+    "ray-actor-died": ray_actor_died,
+    "ray-task": ray_task,
+    "ray-start": ray_start,
+}
+
+
+def lacks(demand: str, **more: Any) -> str:
+    """Return what the cause says of a driver in ray.get while Ray's log has this demand."""
+    cluster = replace(CLUSTER, demands=(demand,), **more)
+    cause = causes_of(in_cluster(one(*GET), cluster))["ray-placement"]
+    assert cause.level == "seen"
+    return "; ".join(cause.matched)
+
+
+def test_a_placement_says_which_resource_is_lacking_and_on_which_node() -> None:
+    said = lacks(TWO_GPUS)
+    assert "GPU: 2 asked for, 1 on node 192.0.2.2" in said
+    assert "CPU:" not in said
+
+
+def test_of_several_nodes_what_there_is_is_that_of_the_cluster() -> None:
+    said = lacks("{'TPU': 4.0}: 1+ pending tasks/actors", nodes=3)
+    assert "TPU: 4 asked for, 0 in the cluster" in said
+
+
+def test_bundles_that_want_a_node_each_say_how_many_nodes_there_are() -> None:
+    said = lacks("{'CPU': 1.0} * 2 (STRICT_SPREAD): 1+ pending placement groups")
+    assert "2 bundles, each on a node of its own (STRICT_SPREAD), and 1 node" in said
+
+
+def test_what_is_there_and_used_by_others_is_no_lack() -> None:
+    used = (("CPU", "4.0", "4.0"),)
+    cluster = replace(CLUSTER, usage=used, demands=("{'CPU': 2.0}: 1+ pending tasks/actors",))
+    cause = causes_of(in_cluster(one(*GET), cluster))["ray-placement"]
+    assert cause.level == "fits"
+    assert "CPU: 2 asked for, 4 there, 4 of them used" in "; ".join(cause.matched)
+
+
+def test_a_driver_waits_for_the_actor_that_is_in_a_method_and_not_for_a_place() -> None:
+    reads = actor("ray::Reader.read", "Reader.read train.py:14")
+    idle = actor("ray::Idle", "Worker.main_loop SP/ray/_private/worker.py:1069", pid=300)
+    facts = in_cluster(one(*GET), replace(CLUSTER, demands=(TWO_GPUS,)), idle, reads)
+    assert "ray-placement" not in causes_of(facts)
+    wait = scene_of(facts).verdict.waits_for
+    assert wait is not None
+    assert (wait.pid, wait.process) == (reads.pid, "Reader.read")
+
+
+def test_of_several_actors_the_one_that_waits_for_no_rank_is_waited_for() -> None:
+    meets = actor("ray::Trainer.setup", *MAKES_STORE, pid=300)
+    locked = actor("ray::Trainer.setup", "load_cache train.py:32", "setup train.py:22")
+    wait = scene_of(in_cluster(one(*GET), CLUSTER, meets, locked)).verdict.waits_for
+    assert wait is not None
+    assert wait.pid == locked.pid
+
+
+def test_ray_init_is_no_task_although_the_same_wrapper_is_around_it() -> None:
+    found = causes_of(
+        one(
+            "Node._init_gcs_client SP/ray/_private/node.py:996",
+            "init SP/ray/_private/worker.py:1992",
+            "wrapper SP/ray/_private/client_mode_hook.py:134",
+        )
+    )
+    assert "ray-start" in found
+    assert "ray-task" not in found
+
+
+def test_what_ray_wrote_of_its_head_is_said_and_proves_it() -> None:
+    wrote = "Failed to get cluster ID from GCS server: Unauthenticated: RPC error"
+    frames = ("init SP/ray/_private/worker.py:1992",)
+    cause = causes_of(one(*frames, output=(wrote,)))["ray-start"]
+    assert cause.level == "seen"
+    assert "Unauthenticated" in "; ".join(cause.matched)
+
+
+def test_an_actor_that_died_while_nobody_waits_for_it_is_no_cause() -> None:
+    facts = one("read train.py:3")
+    assert "ray-actor-died" not in causes_of(in_cluster(facts, replace(CLUSTER, dead=(DEAD,))))
+
+
+def test_a_program_that_only_uses_ray_somewhere_waits_for_no_place() -> None:
+    found = causes_of(one("step STD/queue.py:171", "Queue.get STD/queue.py:171"))
+    assert not set(SHOWS) & set(found)

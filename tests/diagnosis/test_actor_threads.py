@@ -1,0 +1,51 @@
+"""Which thread of an actor of Ray is looked at in place of its main one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.base.process_facts import Look, Thread
+from hangbisect.diagnosis.actor_threads import put_job_thread_first
+
+from .made_up import look, stack
+
+LOOP = ("Worker.main_loop SP/ray/_private/worker.py:1069",)
+RUNNER = "ThreadRunner.run SP/ray/train/v2/_internal/execution/worker_group/thread_runner.py:37"
+
+
+def worker(main: tuple[str, ...], *others: tuple[str, ...], title: str = "ray::Trainer") -> Look:
+    """Return a look at an actor with further threads, whose ids are 101, 102, ..."""
+    one = look(*main, pid=100)
+    more = [
+        Thread(101 + n, f"Thread-{n}", False, False, stack(*frames))
+        for n, frames in enumerate(others)
+    ]
+    return replace(one, command=(title,), threads=(*one.threads, *more))
+
+
+def names(one: Look) -> list[str]:
+    return [frame.name for frame in (one.main.frames if one.main else ())]
+
+
+def test_the_training_thread_of_ray_train_stands_for_the_main_one() -> None:
+    seen = worker(
+        LOOP, ("poll monitor.py:3",), ("read_shard train.py:19", "loop train.py:25", RUNNER)
+    )
+    assert names(put_job_thread_first(seen))[:2] == ["read_shard", "loop"]
+
+
+def test_a_method_in_a_thread_of_a_threaded_actor_does_too() -> None:
+    seen = worker(LOOP, ("Event.wait STD/threading.py:629",), ("serve engine.py:7",))
+    assert names(put_job_thread_first(seen)) == ["serve"]
+
+
+def test_an_actor_that_runs_its_method_in_the_main_thread_stays_as_it_is() -> None:
+    seen = worker(("load train.py:3", *LOOP), ("serve engine.py:7",))
+    assert put_job_thread_first(seen) is seen
+
+
+def test_so_does_an_idle_one_and_whatever_is_no_actor() -> None:
+    idle = worker(LOOP, ("Event.wait STD/threading.py:629",))
+    assert put_job_thread_first(idle) is idle
+    script = worker(LOOP, ("serve engine.py:7",), title="python")
+    assert put_job_thread_first(script) is script
