@@ -19,7 +19,7 @@ SERVICES = (
     ["ray::PreemptionWatcher.run"],
     ["ray-dashboard-NodeHead-0"],
 )
-OTHERS = (
+OTHERS: tuple[list[str], ...] = (
     ["python", "train.py"],
     ["ray::Trainer.setup   "],
     ["ray::Idle"],
