@@ -164,3 +164,14 @@ def test_one_of_several_writers_that_waits_for_something_else_is_enough() -> Non
     assert not proof(twice(0, reads(RESULTS, 501, 502), WORKER, other))
     also = reads("pipe:[14]", 100, pid=502)
     assert proof(twice(0, reads(RESULTS, 501, 502), WORKER, also))
+
+
+@pytest.mark.parametrize("more", [(), (rank(1, SLEEP),)])
+def test_who_reads_a_pipe_of_its_own_is_told_that_nobody_writes(
+    more: tuple[RankFacts, ...],
+) -> None:
+    """It is no ring: nobody waits for it. It has forgotten to close the end that it does not use."""
+    snapshot = Snapshot([twice(0, reads(RESULTS, 100)), *more])
+    verdict, _ = judge_snapshot(job("still", 1 + len(more)), snapshot)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "pipe-no-writer"

@@ -439,6 +439,16 @@ def _closed_by_a_full_pipe(scene: Scene) -> Found | None:
     return pipe_is_full(scene)
 
 
+def _closed_by_a_pipe_of_its_own(scene: Scene) -> Found | None:
+    """The ring is one process that reads a pipe of which only it has the writing end."""
+    ring = _ring(scene)
+    if ring is None or scene.graph is None or {edge.kind for edge in ring.edges} != {"pipe"}:
+        return None
+    kinds = [scene.graph.nodes[edge.source].kind for edge in ring.edges]
+    alone = sum(kind in ("rank", "process", "thread") for kind in kinds) == 1
+    return Found("it has the writing end itself") if alone else None
+
+
 def _closed_by_a_child(scene: Scene) -> Found | None:
     """A child is part of the ring: its parent waits for its end and reads nothing meanwhile."""
     ring = _ring(scene)
@@ -457,6 +467,7 @@ DEADLOCK = KnownCause(
         also(_closed_by_a_child, 0.3),
         unless(_closed_by_a_preloaded_library),
         unless(_closed_by_a_full_pipe),
+        unless(_closed_by_a_pipe_of_its_own),
     ),
     why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",
     avoid=(
