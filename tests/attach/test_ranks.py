@@ -284,3 +284,11 @@ def test_a_sibling_that_was_not_seen_in_time_is_a_rank_of_unknown_number() -> No
     found = read_ranks_from_stacks(processes, looks, unseen=[103])
     assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1, 103: None}
     assert read_ranks_from_stacks(processes, {}, unseen=[103]) == []
+
+
+def test_the_resource_tracker_is_no_rank() -> None:
+    """A parent that sets RANK before it starts a rank starts the tracker with it too."""
+    code = "from multiprocessing.resource_tracker import main;main(5)"
+    tracker = process(101, 100, PYTHON, "-B", "-c", code, environ=of_torchrun(0))
+    ranks = [process(103 + n, 100, environ=of_torchrun(n)) for n in range(2)]
+    assert numbers(process(100, 1), tracker, *ranks) == {103: 0, 104: 1}

@@ -235,3 +235,24 @@ def test_who_was_started_by_multiprocessing_shares_the_lock_with_others_that_liv
     frames = ("work train.py:40", "Process._bootstrap STD/multiprocessing/process.py:314")
     found = causes_of((job(), [rank(0, taken(*frames)), held(1)]))
     assert found["dead-owner"].agreement <= 0.6
+
+
+def test_a_barrier_of_processes_is_given_by_a_process_and_not_by_a_thread() -> None:
+    """multiprocessing.Barrier is a threading.Barrier on a Condition of processes."""
+
+    def meets(args: tuple[int, ...]) -> Look:
+        return native(
+            look(
+                "Condition.wait STD/multiprocessing/synchronize.py:268",
+                "Condition.wait_for STD/multiprocessing/synchronize.py:320",
+                "Barrier._wait STD/threading.py:732",
+                "Barrier.wait STD/threading.py:697",
+                "train train.py:26",
+                args=args,
+            ),
+            *LOCK,
+        )
+
+    for args in (SHARED, FOREVER):
+        assert "dead-producer" not in causes_of((job(), [rank(0, meets(args)), held(1)]))
+    assert "dead-producer" in causes_of((job(), [rank(0, GETS), held(1)]))
