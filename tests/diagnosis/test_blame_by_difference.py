@@ -42,14 +42,16 @@ MANY = {
     ),
 }
 _FIFO = Descriptor(5, "fifo", "/data/feed")
-_LINE = Descriptor(5, "fifo", "/data/line", other_ends=(100,))
+_LINE = Descriptor(5, "fifo", "/data/line")
 _DATAGRAMS = Descriptor(5, "socket", "socket:[7]", socket=Socket(7, "udp", "127.0.0.1:29600"))
 _DOOR = Descriptor(
     5, "socket", "socket:[8]", socket=Socket(8, "tcp", "127.0.0.1:29700", state="LISTEN")
 )
 # Who is to send is not known, and may be a peer: anybody can open a FIFO, or write to a port.
 MANY |= {
-    "a FIFO of its own": look("hear f.py:3", *_TRAIN, call="pselect6", descriptors=(_LINE,)),
+    "a FIFO that nobody writes": look(
+        "hear f.py:3", *_TRAIN, call="pselect6", descriptors=(_LINE,)
+    ),
     "a datagram": look(*_TRAIN, call="recvfrom", descriptors=(_DATAGRAMS,)),
     "a connection that is to come": look(
         "socket.accept STD/socket.py:295", *_TRAIN, call="accept4", descriptors=(_DOOR,)

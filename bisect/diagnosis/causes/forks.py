@@ -28,12 +28,13 @@ _OPENCV = r"^cv::"
 _OPENCV_LIBRARY = r"/(?:cv2|opencv)[^/]*/[^/]*\.so|/libopencv_\w+"
 _WAITS = r"sched_yield|futex|do_wait|do_spin|syscall|barrier|cond_wait|^0x"
 _WAIT_PRIVATE, _STEP = 128, 8  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG; BAR_INCR of libgomp
-# Waits for another thread of the same process, the telling ones first.
+# Waits for another thread of the same process, the telling ones first. No join() of a thread: after
+# a fork Python takes the parent's threads for ended (threading._after_fork), and returns at once.
 _ASKS_A_THREAD = (
     (r"fsspec/asyn\.py", "sync"),
     (r"concurrent/futures/_base\.py", "result"),
     (r"/queue\.py", "get|put|join"),
-    (r"/threading\.py", "wait|wait_for|join"),
+    (r"/threading\.py", "wait|wait_for"),
 )
 _LOOP = (r"asyncio/base_events\.py", r"_run_once|run_forever")
 
