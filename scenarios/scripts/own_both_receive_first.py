@@ -32,9 +32,9 @@ if __name__ == "__main__":
 # command = "torchrun --standalone --nproc_per_node=4 train.py"
 # culprits = [[1, 2]]
 # waiting = [0, 3]
-# steps = ["process_group", "ddp_wrap", "first_collective"]
+# steps = ["process_group", "ddp_wrap", "first_collective", "first_recv"]
 # after = ["Process group ready", ""]
 # own_code = true
 # calls = ['recv', 'exchange']
-# causes = ["message-left-out"]
+# causes = ["message-left-out", "deadlock"]
 # ///

@@ -38,7 +38,7 @@ if __name__ == "__main__":
 # culprits = [[1]]
 # waiting = [0, 2]
 # steps = ["process_group", "ddp_wrap", "first_collective", "training", "steady"]
-# after = ["Process group ready", ""]
+# after = ["First broadcast done", "First all_reduce done", ""]
 # own_code = true
 # calls = ['broadcast', 'all_reduce', 'train_step']
 # causes = ["rank-conditional-collective", "collective-mismatch"]

@@ -59,5 +59,5 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['wait', 'sorted_by_program', 'sort']
-# causes = ["child-process-stuck", "child-program"]
+# causes = ["child-process-stuck", "child-program", "deadlock"]
 # ///
