@@ -164,3 +164,26 @@ def test_one_of_several_writers_that_waits_for_something_else_is_enough() -> Non
     assert not proof(twice(0, reads(RESULTS, 501, 502), WORKER, other))
     also = reads("pipe:[14]", 100, pid=502)
     assert proof(twice(0, reads(RESULTS, 501, 502), WORKER, also))
+
+
+def test_whoever_answers_a_request_may_be_woken_by_the_next_one() -> None:
+    """A rank asks a server that is a thread of its own, which answers once all ranks have asked."""
+    pair = Socket(9, "unix", "parameters", "parameters", "ESTABLISHED", peer_pids=(100,))
+    asks = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "push train.py:48",
+        call="recvfrom",
+        descriptors=(Descriptor(6, "socket", "socket:[9]", socket=pair),),
+    )
+    waits = ("Condition.wait STD/threading.py:327", "Barrier.wait STD/threading.py:697")
+    alone = with_thread(asks, *waits, "fill train.py:20", "Thread.run STD/threading.py:982")
+    answers = with_thread(
+        asks,
+        *waits,
+        "Push.handle train.py:24",
+        "BaseRequestHandler.__init__ STD/socketserver.py:755",
+        "ThreadingMixIn.process_request_thread STD/socketserver.py:691",
+        "Thread.run STD/threading.py:982",
+    )
+    assert proof(twice(0, alone))
+    assert not proof(twice(0, answers))
