@@ -43,6 +43,9 @@ MANY = {
 }
 _FIFO = Descriptor(5, "fifo", "/data/feed")
 _LINE = Descriptor(5, "fifo", "/data/line")
+_PARENT = Descriptor(
+    5, "socket", "socket:[6]", socket=Socket(6, "unix", state="ESTABLISHED", peer_pids=(50,))
+)
 _DATAGRAMS = Descriptor(5, "socket", "socket:[7]", socket=Socket(7, "udp", "127.0.0.1:29600"))
 _DOOR = Descriptor(
     5, "socket", "socket:[8]", socket=Socket(8, "tcp", "127.0.0.1:29700", state="LISTEN")
@@ -51,6 +54,13 @@ _DOOR = Descriptor(
 MANY |= {
     "a FIFO that nobody writes": look(
         "hear f.py:3", *_TRAIN, call="pselect6", descriptors=(_LINE,)
+    ),
+    "an answer of who started them all": look(
+        "Connection.recv STD/multiprocessing/connection.py:250",
+        *_TRAIN,
+        call="read",
+        descriptors=(_PARENT,),
+        ppid=50,
     ),
     "a datagram": look(*_TRAIN, call="recvfrom", descriptors=(_DATAGRAMS,)),
     "a connection that is to come": look(
