@@ -374,6 +374,8 @@ def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _Sta
     if wait.kind not in _POLLS:
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         may_be = is_anonymous(wait) or is_open_to_peers(wait, found.view.call)
+        # Whoever started a rank started the others too, and may hear them one after another.
+        may_be = may_be or (wait.pid == found.view.look.ppid and not wait.host)
         return _StandingPlace(wait.kind, may_be, places)
     # Each look at a loop shows another line of it, and another function that it calls.
     own = [n for n, f in enumerate(frames) if frame_owner(f, case.job.package) in ("user", "step")]

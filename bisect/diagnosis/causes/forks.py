@@ -50,7 +50,13 @@ def _can_never_go_on(view: ProcessSnapshot) -> bool:
     futex = view.call.futex if view.call is not None else None
     if futex is not None and futex.owner_exists is False:
         return True
-    return has_one_working_thread(view) and sleeps_for_ever(view)
+    return has_one_working_thread(view) and sleeps_for_ever(view) and not _joins_a_thread(view)
+
+
+def _joins_a_thread(view: ProcessSnapshot) -> bool:
+    """Return whether a process waits for the end of a thread: that one is its own, and lives."""
+    python = tuple(frame for frame in view.frames if not frame.native)[:3]
+    return find_frame(python, r"/threading\.py", "join|_wait_for_tstate_lock") is not None
 
 
 def _one_at_work(view: ProcessSnapshot) -> bool:
