@@ -36,7 +36,7 @@ if __name__ == "__main__":
 # culprits = [[2]]
 # waiting = [0, 1, 3]
 # steps = ["process_group", "ddp_wrap", "first_collective"]
-# after = ["Process group ready", ""]
+# after = ["New group ready", "Process group ready", ""]
 # own_code = true
 # calls = ['licence', 'recv']
 # causes = ["nobody-sends"]
