@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from ..base import ray_processes
-from ..base.command_words import starts_no_rank
+from ..base.command_words import is_resource_tracker, starts_no_rank
 from ..base.deadline import within
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
@@ -49,6 +49,11 @@ class Process:
     def is_part_of_launcher(self) -> bool:
         """Whether it starts ranks or belongs to what does, and is no rank itself."""
         return Ancestor({}, self.words).is_part_of_launcher
+
+    @cached_property
+    def is_resource_tracker(self) -> bool:
+        """Whether it is the helper that multiprocessing starts beside a job's own processes."""
+        return is_resource_tracker(self.words)
 
     @cached_property
     def launcher(self) -> str | None:

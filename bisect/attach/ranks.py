@@ -98,6 +98,7 @@ def _find_claim(processes: ProcessTable, one: Process, is_shell: bool) -> tuple[
         or one.is_part_of_launcher
         or one.is_monitor
         or one.is_front
+        or one.is_resource_tracker
         or _is_child_of_monitor(processes, one)
     ):
         return None

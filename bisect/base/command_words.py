@@ -321,3 +321,10 @@ def _flag(word: str, flags: Sequence[str]) -> str | None:
 
 def _parse_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def is_resource_tracker(words: Sequence[str]) -> bool:
+    """Return whether a command is the helper that multiprocessing starts beside a job's own
+    processes, with the variables that the one who started it has just then.
+    """
+    return any("multiprocessing.resource_tracker" in word for word in words)

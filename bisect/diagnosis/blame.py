@@ -12,6 +12,7 @@ from ..base.identity import RankId
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import Ranks, Wait
 from ..base.words import format_ranks
+from .blocked_syscalls import is_open_to_peers
 from .case import Case, Progress
 from .common_path import (
     CollectivePlace,
@@ -372,7 +373,10 @@ def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _Sta
         return _StandingPlace("collective", True, places, call)
     if wait.kind not in _POLLS:
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
-        return _StandingPlace(wait.kind, is_anonymous(wait), places)
+        may_be = is_anonymous(wait) or is_open_to_peers(wait, found.view.call)
+        # Whoever started a rank started the others too, and may hear them one after another.
+        may_be = may_be or (wait.pid == found.view.look.ppid and not wait.host)
+        return _StandingPlace(wait.kind, may_be, places)
     # Each look at a loop shows another line of it, and another function that it calls.
     own = [n for n, f in enumerate(frames) if frame_owner(f, case.job.package) in ("user", "step")]
     outer = frames[own[0] :] if own else frames

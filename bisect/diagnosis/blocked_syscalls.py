@@ -103,6 +103,22 @@ def make_descriptor_wait(descriptor: Descriptor, look: Look, family: Sequence[in
     return Wait(kind, path, what=path) if kind else None
 
 
+def is_open_to_peers(wait: Wait, call: Syscall | None) -> bool:
+    """Return whether anybody on the machine may end a wait by opening what the call names: a pipe
+    with a name, a port that listens, or one for datagrams, and nobody has the other end yet.
+    """
+    if wait.pid is not None or wait.host or call is None or not call.descriptors:
+        return False
+    return all(one.kind == "fifo" or _is_open_socket(one.socket) for one in call.descriptors)
+
+
+def _is_open_socket(socket: Socket | None) -> bool:
+    if socket is None or socket.remote is not None or socket.peer_pids:
+        return False
+    is_connected = bool(socket.peer) and not socket.peer.endswith((":0", ":*"))
+    return not is_connected and (socket.state == "LISTEN" or socket.family.startswith("udp"))
+
+
 def find_socket_by_inode(descriptor: Descriptor, look: Look) -> Socket | None:
     """Return the socket of a look whose inode is in a descriptor's path ("socket:[4711]")."""
     inode = "".join(c for c in descriptor.path if c in digits)

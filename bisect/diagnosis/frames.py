@@ -193,11 +193,26 @@ _EXPORTS = re.compile(EXPORTERS)
 _LOOPS = re.compile(r"/asyncio/\w+\.py$")  # W&B's thread runs an event loop
 
 
+def _is_given_work(python: list[Frame]) -> bool:
+    """Return True if a thread is in a task of a pool, or in a function in C that it was started
+    with: neither need have a frame of its own.
+    """
+    task = any(
+        frame.name.endswith("_WorkItem.run")
+        or (frame.name == "run" and frame.file.endswith("/concurrent/futures/thread.py"))
+        for frame in python
+    )
+    inner = python[0]
+    return task or (inner.name in ("Thread.run", "run") and inner.file.endswith("/threading.py"))
+
+
 def is_service_thread(thread: Thread) -> bool:
     """Return True for a thread of a library that waits for work, or for time to pass: it frees
     nothing that anybody else waits for.
     """
     python = [frame for frame in thread.frames if not frame.native]
+    if python and _is_given_work(python):
+        return False
     own = any(_EXPORTS.search(frame.file) for frame in python)
     return bool(python) and all(
         _SERVES.search(frame.file) or (own and _LOOPS.search(frame.file)) for frame in python

@@ -45,7 +45,8 @@ def _list_writers(one: Descriptor) -> tuple[int, ...]:
 
 def only_main_thread_acts(look: Look) -> bool:
     """Return whether no thread of a process besides the main one could write anything: each sleeps,
-    and those of Python's own wait for others, or serve a library.
+    and those of Python's own wait for others, or serve a library. One that answers a request is
+    woken by the next one, as where all ranks must have asked.
     """
     if look.state in ("T", "t", "D", "R") or not look.kernel:
         return False
@@ -59,6 +60,8 @@ def only_main_thread_acts(look: Look) -> bool:
         if thread is None or is_service_thread(thread):
             continue
         call = task.syscall
+        if any(frame.file.endswith("/socketserver.py") for frame in thread.frames):
+            return False
         if call is None or call.name != "futex" or call.timeout is not None:
             return False
     return True

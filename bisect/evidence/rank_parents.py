@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ..base.command_words import is_resource_tracker
 from ..base.deadline import call_with_limit
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
@@ -83,4 +84,4 @@ def _list_children(pid: int) -> list[int]:
 
 def _is_a_helper(pid: int) -> bool:
     """Return whether a process is one that multiprocessing starts beside the job's own."""
-    return any("multiprocessing.resource_tracker" in word for word in words_of(pid))
+    return is_resource_tracker(words_of(pid))

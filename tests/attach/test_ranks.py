@@ -328,3 +328,11 @@ def test_actors_that_meet_nobody_are_no_ranks() -> None:
     processes = ray_cluster("ray::Reader.read", "ray::Reader.read")
     looks = {pid: look("read train.py:14", pid=pid) for pid in (300, 301)}
     assert read_ranks_from_stacks(processes, looks) == []
+
+
+def test_the_resource_tracker_is_no_rank() -> None:
+    """A parent that sets RANK before it starts a rank starts the tracker with it too."""
+    code = "from multiprocessing.resource_tracker import main;main(5)"
+    tracker = process(101, 100, PYTHON, "-B", "-c", code, environ=of_torchrun(0))
+    ranks = [process(103 + n, 100, environ=of_torchrun(n)) for n in range(2)]
+    assert numbers(process(100, 1), tracker, *ranks) == {103: 0, 104: 1}

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.verdict_rows import other_rank_rows
@@ -42,6 +42,31 @@ MANY = {
     ),
 }
 _FIFO = Descriptor(5, "fifo", "/data/feed")
+_LINE = Descriptor(5, "fifo", "/data/line")
+_PARENT = Descriptor(
+    5, "socket", "socket:[6]", socket=Socket(6, "unix", state="ESTABLISHED", peer_pids=(50,))
+)
+_DATAGRAMS = Descriptor(5, "socket", "socket:[7]", socket=Socket(7, "udp", "127.0.0.1:29600"))
+_DOOR = Descriptor(
+    5, "socket", "socket:[8]", socket=Socket(8, "tcp", "127.0.0.1:29700", state="LISTEN")
+)
+# Who is to send is not known, and may be a peer: anybody can open a FIFO, or write to a port.
+MANY |= {
+    "a FIFO that nobody writes": look(
+        "hear f.py:3", *_TRAIN, call="pselect6", descriptors=(_LINE,)
+    ),
+    "an answer of who started them all": look(
+        "Connection.recv STD/multiprocessing/connection.py:250",
+        *_TRAIN,
+        call="read",
+        descriptors=(_PARENT,),
+        ppid=50,
+    ),
+    "a datagram": look(*_TRAIN, call="recvfrom", descriptors=(_DATAGRAMS,)),
+    "a connection that is to come": look(
+        "socket.accept STD/socket.py:295", *_TRAIN, call="accept4", descriptors=(_DOOR,)
+    ),
+}
 ONE = {
     "a server": look("fetch data.py:7", *_TRAIN, call="recvfrom", descriptors=(silent_peer(),)),
     "its own sleep": look("pause tools.py:5", *_TRAIN, call="clock_nanosleep"),
@@ -144,3 +169,8 @@ def test_never_all_where_most_stand_in_one_place(looks: list[Look], data: st.Dat
     one = data.draw(st.sampled_from([*ONE.values()]))
     everyone = [one if number == place else many for number in range(len(looks))]
     assert culprits(*everyone) == (place,)
+
+
+def test_a_server_that_most_ranks_ask_is_not_taken_for_the_one_that_stands_elsewhere() -> None:
+    asks = look("fetch data.py:7", *_TRAIN, call="recvfrom", descriptors=(silent_peer(),))
+    assert culprits(asks, asks, ONE["its own sleep"], asks) != (2,)

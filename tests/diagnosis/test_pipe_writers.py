@@ -170,8 +170,31 @@ def test_one_of_several_writers_that_waits_for_something_else_is_enough() -> Non
 def test_who_reads_a_pipe_of_its_own_is_told_that_nobody_writes(
     more: tuple[RankFacts, ...],
 ) -> None:
-    """It is no ring: nobody waits for it. It has forgotten to close the end that it does not use."""
+    """It is no ring: nobody waits for it. It forgot to close the end that it does not use."""
     snapshot = Snapshot([twice(0, reads(RESULTS, 100)), *more])
     verdict, _ = judge_snapshot(job("still", 1 + len(more)), snapshot)
     assert verdict.cause is not None
     assert verdict.cause.id == "pipe-no-writer"
+
+
+def test_whoever_answers_a_request_may_be_woken_by_the_next_one() -> None:
+    """A rank asks a server that is a thread of its own, which answers once all ranks have asked."""
+    pair = Socket(9, "unix", "parameters", "parameters", "ESTABLISHED", peer_pids=(100,))
+    asks = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "push train.py:48",
+        call="recvfrom",
+        descriptors=(Descriptor(6, "socket", "socket:[9]", socket=pair),),
+    )
+    waits = ("Condition.wait STD/threading.py:327", "Barrier.wait STD/threading.py:697")
+    alone = with_thread(asks, *waits, "fill train.py:20", "Thread.run STD/threading.py:982")
+    answers = with_thread(
+        asks,
+        *waits,
+        "Push.handle train.py:24",
+        "BaseRequestHandler.__init__ STD/socketserver.py:755",
+        "ThreadingMixIn.process_request_thread STD/socketserver.py:691",
+        "Thread.run STD/threading.py:982",
+    )
+    assert proof(twice(0, alone))
+    assert not proof(twice(0, answers))

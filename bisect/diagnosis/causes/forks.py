@@ -28,12 +28,13 @@ _OPENCV = r"^cv::"
 _OPENCV_LIBRARY = r"/(?:cv2|opencv)[^/]*/[^/]*\.so|/libopencv_\w+"
 _WAITS = r"sched_yield|futex|do_wait|do_spin|syscall|barrier|cond_wait|^0x"
 _WAIT_PRIVATE, _STEP = 128, 8  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG; BAR_INCR of libgomp
-# Waits for another thread of the same process, the telling ones first.
+# Waits for another thread of the same process, the telling ones first. No join() of a thread: after
+# a fork Python takes the parent's threads for ended (threading._after_fork), and returns at once.
 _ASKS_A_THREAD = (
     (r"fsspec/asyn\.py", "sync"),
     (r"concurrent/futures/_base\.py", "result"),
     (r"/queue\.py", "get|put|join"),
-    (r"/threading\.py", "wait|wait_for|join"),
+    (r"/threading\.py", "wait|wait_for"),
 )
 _LOOP = (r"asyncio/base_events\.py", r"_run_once|run_forever")
 
@@ -49,7 +50,13 @@ def _can_never_go_on(view: ProcessSnapshot) -> bool:
     futex = view.call.futex if view.call is not None else None
     if futex is not None and futex.owner_exists is False:
         return True
-    return has_one_working_thread(view) and sleeps_for_ever(view)
+    return has_one_working_thread(view) and sleeps_for_ever(view) and not _joins_a_thread(view)
+
+
+def _joins_a_thread(view: ProcessSnapshot) -> bool:
+    """Return whether a process waits for the end of a thread: that one is its own, and lives."""
+    python = tuple(frame for frame in view.frames if not frame.native)[:3]
+    return find_frame(python, r"/threading\.py", "join|_wait_for_tstate_lock") is not None
 
 
 def _one_at_work(view: ProcessSnapshot) -> bool:

@@ -32,6 +32,7 @@ _HANDS_OVER = (
     (r"/threading\.py", "wait|wait_for"),
     (r"concurrent/futures/_base\.py", "result|wait"),
 )
+_OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
 _RESULT = (r"concurrent/futures/_base\.py", "result")
 _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
@@ -172,6 +173,8 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     frame = next((frame for frame in found if frame is not None), None)
     if frame is None or is_forked(view) or any(one.threads for one in scene.workers):
         return None  # a worker may be what is waited for
+    if find_frame(python, _OF_PROCESSES) is not None:
+        return None  # another process gives it: its Barrier and Event are on those of threads
     if scene.inside(EXPORTERS) is not None:
         return None  # its own thread is
     if find_role(scene.frames, Role.MEETS_WORKERS) is not None:

@@ -12,6 +12,7 @@ from .. import began as began  # it reads the clock: before any other import
 import os
 import sys
 
+from ...base.command_words import is_resource_tracker
 from ...base.launchers import RANK_VARIABLES
 from ...base.ray_processes import is_service_program, is_worker_program
 from ...base.steering import VARIABLE as STEER_VARIABLE
@@ -37,8 +38,14 @@ def begin() -> None:
     Raises whatever goes wrong.
     """
     global _is_started_by_a_script
-    what = program(sys.argv, words_of_start())
-    if is_launcher(what) or is_hangbisect(what, os.environ.get(PACKAGE_VARIABLE, "")):
+    words = words_of_start()
+    what = program(sys.argv, words)
+    # It has the variables of whoever started it, a rank's where a parent sets them for the next.
+    if (
+        is_resource_tracker(words)
+        or is_launcher(what)
+        or is_hangbisect(what, os.environ.get(PACKAGE_VARIABLE, ""))
+    ):
         return
     if is_service_program(what):
         return

@@ -171,3 +171,19 @@ def test_without_native_frames_the_tokenizer_is_known_by_its_python() -> None:
     )
     found = causes_of(parent(one, TOKENIZERS_PARALLELISM="true"))
     assert found["tokenizers-after-fork"].agreement > 0.8
+
+
+def test_a_thread_that_stayed_in_the_parent_is_joined_at_once() -> None:
+    """After a fork Python takes the threads of the parent for ended (threading._after_fork): who
+    is in join() waits for a thread that its own process started, here one with a full pipe.
+    """
+    exits = worker(
+        "Thread._wait_for_tstate_lock STD/threading.py:1167",
+        "Thread.join STD/threading.py:1147",
+        "Queue._finalize_join STD/multiprocessing/queues.py:217",
+        "_exit_function STD/multiprocessing/util.py:360",
+    )
+    feeder = ("QueueFeederThread", ("Queue._feed STD/multiprocessing/queues.py:270",))
+    found = causes_of(parent(native(beside(exits, feeder), *LOCK)))
+    assert not {"thread-lost-by-fork", "lock-after-fork"} & {*found}
+    assert "thread-lost-by-fork" in causes_of(thread_lost_by_fork())

@@ -235,3 +235,38 @@ def test_who_was_started_by_multiprocessing_shares_the_lock_with_others_that_liv
     frames = ("work train.py:40", "Process._bootstrap STD/multiprocessing/process.py:314")
     found = causes_of((job(), [rank(0, taken(*frames)), held(1)]))
     assert found["dead-owner"].agreement <= 0.6
+
+
+def test_a_barrier_of_processes_is_given_by_a_process_and_not_by_a_thread() -> None:
+    """multiprocessing.Barrier is a threading.Barrier on a Condition of processes."""
+
+    def meets(args: tuple[int, ...]) -> Look:
+        return native(
+            look(
+                "Condition.wait STD/multiprocessing/synchronize.py:268",
+                "Condition.wait_for STD/multiprocessing/synchronize.py:320",
+                "Barrier._wait STD/threading.py:732",
+                "Barrier.wait STD/threading.py:697",
+                "train train.py:26",
+                args=args,
+            ),
+            *LOCK,
+        )
+
+    for args in (SHARED, FOREVER):
+        assert "dead-producer" not in causes_of((job(), [rank(0, meets(args)), held(1)]))
+    assert "dead-producer" in causes_of((job(), [rank(0, GETS), held(1)]))
+
+
+def test_a_thread_of_a_pool_that_is_in_a_task_is_a_producer_whatever_the_task_is() -> None:
+    """A task that is a function in C, such as time.sleep or a partial of one, has no frame."""
+    run = ("Thread.run STD/threading.py:982", "Thread._bootstrap STD/threading.py:1002")
+    work = ("_worker STD/concurrent/futures/thread.py:83", *run)
+    task = ("_WorkItem.run STD/concurrent/futures/thread.py:58", *work)
+    for busy in (task, ("Condition.wait STD/threading.py:327", *task), run):
+        assert "dead-producer" not in causes_of(
+            (job(), [first(beside(RESULT, ("ThreadPoolExecutor-0_0", busy))), held(1)])
+        )
+    assert "dead-producer" in causes_of(
+        (job(), [first(beside(RESULT, ("ThreadPoolExecutor-0_0", work))), held(1)])
+    )

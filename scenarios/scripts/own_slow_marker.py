@@ -1,0 +1,44 @@
+"""Healthy and silent: rank 0 writes its marker after one long sleep; the others look for it."""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+WORLD = 4
+parser = argparse.ArgumentParser()
+parser.add_argument("--seconds", type=float, required=True)
+args = parser.parse_args()
+
+
+def train(rank: int, world: int) -> None:
+    marker = pathlib.Path("prepared")
+    if rank == 0:
+        time.sleep(args.seconds)
+        marker.touch()
+    while not marker.exists():
+        time.sleep(1)
+    print(f"rank {rank} trains", flush=True)
+
+
+def main() -> None:
+    if "RANK" in os.environ:
+        train(int(os.environ["RANK"]), WORLD)
+        return
+    ranks = []
+    for rank in range(WORLD):
+        own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(WORLD), "LOCAL_RANK": str(rank)}
+        ranks.append(subprocess.Popen([sys.executable, *sys.argv], env=own))
+    sys.exit(max(one.wait() for one in ranks))
+
+
+if __name__ == "__main__":
+    main()
+
+# /// case
+# command = "python train.py --seconds $AMOUNT"
+# outcome = "ok"
+# amount = 50.0
+# ///
