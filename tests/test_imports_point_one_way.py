@@ -25,6 +25,7 @@ SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "termin
 MAY_SEND_SIGNALS = {
     "base/client_program.py": "ends an ssh or srun of its own, once its tasks had time to end",
     "base/deadline.py": "ends its own probe, a child, when that takes too long",
+    "evidence/nvml_probe.py": "ends its own children, which ask a GPU that does not answer",
     "evidence/process.py": "asks by signal 0, which is none, whether a process is there",
     "rank/exit_proxy.py": "hands on to the one child it stands for what its shell sent it",
     "rank/injections.py": "to itself, on purpose",

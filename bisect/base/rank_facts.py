@@ -67,7 +67,20 @@ class Gpu:
     power_limit: float | None = None
     memory_used: int | None = None
     memory_total: int | None = None
-    pids: tuple[int, ...] = ()
+    pids: tuple[int, ...] = ()  # who computes on it, as this machine or container numbers processes
+    # The same as the host numbers them, where that is another's numbering: nobody here is meant.
+    host_pids: tuple[int, ...] = ()
+    bus: str = ""  # its place on the PCI bus: "0000:3b:00.0"
+    uuid: str = ""
+    # "lost", "reset required", "no handle" as NVML says; "silent": it did not answer in time
+    state: str = ""
+    said: str = ""  # in words, what is wrong with it or what it did not answer
+    compute_mode: str = ""  # "default", "exclusive process", "prohibited"
+    mig: bool | None = None  # divided into several
+    slowed_by: tuple[str, ...] = ()
+    memory_errors: int | None = None  # not corrected, since the last reset
+    rows: tuple[str, ...] = ()  # what is amiss with rows of its memory
+    links_down: tuple[int, ...] = ()  # NVLinks that are down while others are up
 
 
 @dataclass(frozen=True)

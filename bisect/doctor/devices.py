@@ -91,7 +91,7 @@ def read_devices(setting: Setting) -> Devices:
     """Ask the driver, from programs of their own."""
     found, missing = asyncio.run(read_gpus(_DRIVER))
     if not found:
-        return Devices(missing=missing)
+        return Devices(missing=" ".join(missing))
     apart, pairs = parse_peers(
         run_command([sys.executable, "-P", str(NVML_PROBE), "--peers"], _DRIVER).out
         if len(found) > 1
@@ -99,7 +99,7 @@ def read_devices(setting: Setting) -> Devices:
     )
     pids = {pid for gpu in found for pid in gpu.pids}
     users = tuple(process(pid) for pid in sorted(pids))
-    return Devices(found, "", apart, pairs, users, os.getuid())
+    return Devices(found, " ".join(missing), apart, pairs, users, os.getuid())
 
 
 def parse_peers(text: bytes | str) -> tuple[tuple[tuple[int, int, str], ...], int]:
@@ -119,6 +119,17 @@ def parse_peers(text: bytes | str) -> tuple[tuple[tuple[int, int, str], ...], in
 
 def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
     """Judge whether the driver answers, and say what there is."""
+    for gpu in facts.gpus:
+        if gpu.state:
+            yield problem(
+                f"GPU {gpu.index}{f' ({gpu.bus})' if gpu.bus else ''}: {gpu.said}",
+                "sudo dmesg | grep -i xid; nvidia-smi --gpu-reset, or a reboot; without it: "
+                "CUDA_VISIBLE_DEVICES",
+            )
+        elif gpu.compute_mode == "prohibited":
+            yield problem(f"GPU {gpu.index} lets nobody compute", "sudo nvidia-smi -c DEFAULT")
+        elif gpu.said or gpu.rows or gpu.links_down or gpu.slowed_by:
+            yield warning(f"GPU {gpu.index}: {_describe_trouble(gpu)}", "nvidia-smi -q")
     if facts.count:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in facts.gpus if gpu.name))
         yield ok(f"{facts.count} x {names or 'GPU'}")
@@ -129,6 +140,13 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
         yield problem(said, "nvidia-smi; dmesg | grep -i xid; a reboot")
     else:
         yield unknown(facts.missing)
+
+
+def _describe_trouble(gpu: Gpu) -> str:
+    down = ", ".join(map(str, gpu.links_down))
+    links = (f"NVLink {down} is down",) if down else ()
+    slow = (f"slowed down: {', '.join(gpu.slowed_by)}",) if gpu.slowed_by else ()
+    return "; ".join((*((gpu.said,) if gpu.said else ()), *gpu.rows, *links, *slow))
 
 
 def in_use(setting: Setting, facts: Devices) -> Iterator[Finding]:

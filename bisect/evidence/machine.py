@@ -18,49 +18,108 @@ from ..base.rank_facts import Gpu, MachineFacts
 
 NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
 _NO_ANSWER = "The NVIDIA driver gave no answer in time: it may itself be what hangs."
+_STATES = {
+    "lost": "NVML says that it is lost",
+    "reset required": "NVML says that it must be reset",
+    "no handle": "NVML does not find it",
+    "silent": "",
+}
+_FOR_ANSWERS = 0.75  # of the time; the rest is for Python to start, and to say what came
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # Linux, WSL, Jetson
 
 
-async def read_gpus(limit: float) -> tuple[tuple[Gpu, ...], str]:
-    """Return (the GPUs, "" or in a sentence why they are not known), within `limit` seconds."""
+async def read_gpus(limit: float) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """Return (the GPUs, in sentences what is not known of them), within `limit` seconds."""
     if not any(map(os.path.exists, _DRIVER_FILES)):
-        return (), "There is no NVIDIA driver here: nothing is known of GPUs."
+        return (), ("There is no NVIDIA driver here: nothing is known of GPUs.",)
     # -P: next to the probe lies our own code, which is no place to import from.
-    command = [sys.executable, "-P", str(NVML_PROBE)]
+    command = [sys.executable, "-P", str(NVML_PROBE), "--limit", f"{limit * _FOR_ANSWERS:g}"]
     try:
         ran = await call_with_limit(run_command, command, limit, limit=limit + 0.3, key="nvml")
     except OSError:
-        return (), "NVML could not be asked: nothing is known of GPUs."
+        return (), ("NVML could not be asked: nothing is known of GPUs.",)
     except TimeoutError:  # it cannot even be ended
-        return (), _NO_ANSWER
-    return parse_gpus(ran.out) if ran.status is not None else ((), _NO_ANSWER)
+        return (), (_NO_ANSWER,)
+    return parse_gpus(ran.out) if ran.status is not None else ((), (_NO_ANSWER,))
 
 
-def parse_gpus(text: bytes | str) -> tuple[tuple[Gpu, ...], str]:
-    """Return the GPUs in what the probe printed, and what it says is missing."""
+def parse_gpus(text: bytes | str) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """Return the GPUs in what the probe printed, and in sentences what is not known of them."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
         data = None
     if isinstance(data, dict) and isinstance(data.get("missing"), str):
-        return (), data["missing"]
+        return (), (data["missing"],)
+    if isinstance(data, dict) and data.get("silent") is True:
+        there = ", ".join(_texts(data.get("listed")))
+        return (), (f"{_NO_ANSWER} It has GPUs at {there}." if there else _NO_ANSWER,)
     if not isinstance(data, list):
-        return (), "NVML gave no answer that can be read: nothing is known of GPUs."
-    return tuple(_parse_gpu(one) for one in data if isinstance(one, dict)), ""
+        return (), ("NVML gave no answer that can be read: nothing is known of GPUs.",)
+    gpus = tuple(_parse_gpu(one) for one in data if isinstance(one, dict))
+    return gpus, tuple(f"{_name_gpu(gpu)}: {gpu.said}." for gpu in gpus if gpu.said)
 
 
 def _parse_gpu(data: dict[str, Any]) -> Gpu:
-    pids = data.get("pids")
+    pids, memory = data.get("pids"), data.get("memory")
+    by_whom = pids if isinstance(pids, dict) else {}
+    used, total = memory if isinstance(memory, list) and len(memory) == 2 else (None, None)
+    state = next((name for name in _STATES if name == data.get("state")), "")
+    mode, mig = data.get("compute_mode"), data.get("mig")
     return Gpu(
         index=_whole_number(data.get("index")) or 0,
         name=str(data.get("name") or ""),
         busy=_scaled_number(data.get("busy"), 100),
         power=_scaled_number(data.get("power"), 1000),
         power_limit=_scaled_number(data.get("power_limit"), 1000),
-        memory_used=_whole_number(data.get("memory_used")),
-        memory_total=_whole_number(data.get("memory_total")),
-        pids=tuple(p for p in pids if type(p) is int) if isinstance(pids, list) else (),
+        memory_used=_whole_number(used),
+        memory_total=_whole_number(total),
+        pids=_whole_numbers(by_whom.get("here")),
+        host_pids=_whole_numbers(by_whom.get("host")),
+        bus=str(data.get("bus") or ""),
+        uuid=str(data.get("uuid") or ""),
+        state=state,
+        said=_say_what_is_wrong(data, state),
+        compute_mode=mode if isinstance(mode, str) else "",
+        mig=mig if isinstance(mig, bool) else None,
+        slowed_by=_texts(data.get("slowed_by")),
+        memory_errors=_whole_number(data.get("memory_errors")),
+        rows=_texts(data.get("rows")),
+        links_down=_whole_numbers(data.get("links_down")),
     )
+
+
+def _say_what_is_wrong(data: dict[str, Any], state: str) -> str:
+    """Return in words what a GPU did not answer, "" if it answered everything it can."""
+    errors = data.get("errors")
+    said = {str(k): str(v) for k, v in errors.items()} if isinstance(errors, dict) else {}
+    words = "; ".join(f"{names}: {text}" for text, names in _group_errors(said).items())
+    if state == "silent":
+        asked = str(data.get("asked") or "").replace("_", " ")
+        return f"the driver gave no answer{f' (asked for {asked})' if asked else ''}"
+    if state:
+        return f"{_STATES[state]} ({words})" if words else _STATES[state]
+    return f"NVML did not answer all ({words})" if words else ""
+
+
+def _group_errors(said: dict[str, str]) -> dict[str, str]:
+    """Return by each error the questions that it was the answer to."""
+    found: dict[str, list[str]] = {}
+    for name, text in said.items():
+        found.setdefault(text, []).append(name.replace("_", " "))
+    return {text: ", ".join(names) for text, names in found.items()}
+
+
+def _name_gpu(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({gpu.bus})" if gpu.bus else f"GPU {gpu.index}"
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else ()
+
+
+def _whole_numbers(value: object) -> tuple[int, ...]:
+    return tuple(one for one in value if type(one) is int) if isinstance(value, list) else ()
 
 
 def _whole_number(value: object) -> int | None:
@@ -77,8 +136,7 @@ async def read_machine(limit: float = 1.0) -> MachineFacts:
     seconds and a little; what did not come in time is said in `missing`.
     """
     (about, missing), (found, no_gpus) = await asyncio.gather(_read_host(limit), read_gpus(limit))
-    sentences = tuple(sentence for sentence in (*missing, no_gpus) if sentence)
-    return MachineFacts(**about, gpus=found, missing=sentences)  # type: ignore[arg-type]  # by name
+    return MachineFacts(**about, gpus=found, missing=(*missing, *no_gpus))  # type: ignore[arg-type]  # by name
 
 
 async def _read_host(limit: float) -> tuple[dict[str, object], list[str]]:

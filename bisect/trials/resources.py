@@ -86,7 +86,7 @@ def visible_devices(environ: Mapping[str, str]) -> tuple[str, ...]:
     from ..evidence.machine import read_gpus
 
     found, _ = asyncio.run(read_gpus(5.0))
-    return tuple(str(gpu.index) for gpu in found)
+    return tuple(str(gpu.index) for gpu in found if not gpu.state)
 
 
 def listed_devices(listed: str) -> tuple[str, ...]:

@@ -69,6 +69,21 @@ def test_how_many_there_are() -> None:
     assert levels(devices.count, Devices(missing="nvidia-ml-py is not installed")) == ["unknown"]
 
 
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        (Gpu(1, "", state="lost", said="NVML says that it is lost", bus="0000:3b:00.0"), "problem"),
+        (Gpu(1, "H100", compute_mode="prohibited"), "problem"),
+        (Gpu(1, "H100", links_down=(2, 3)), "warning"),
+        (Gpu(1, "H100", slowed_by=("too hot",)), "warning"),
+    ],
+)
+def test_one_in_trouble_is_named(gpu: Gpu, expected: str) -> None:
+    (level, words), (last, _) = said(devices.count, replace(TWO, gpus=(TWO.gpus[0], gpu)))
+    assert (level, last) == (expected, "ok")
+    assert "GPU 1" in words
+
+
 def test_who_uses_them_already() -> None:
     user = CheckedProcess(4711, "python", ("python", "old.py"), 9000.0, uid=1000)
     busy = replace(TWO.gpus[1], memory_used=70 * GIB, pids=(4711,))

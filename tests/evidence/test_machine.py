@@ -7,6 +7,8 @@ import json
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,21 +105,28 @@ ANSWER = {
     "busy": 100,
     "power": 123456,
     "power_limit": 700000,
-    "memory_used": 5,
-    "memory_total": 80 * GIB,
-    "pids": [7, 8],
+    "memory": [5, 80 * GIB],
+    "pids": {"here": [7, 8]},
+    "bus": "0000:3b:00.0",
+    "slowed_by": ["too hot"],
+    "links_down": [4],
 }
 
 
 def test_what_the_probe_prints_is_a_gpu_in_our_units() -> None:
-    found, missing = machine.parse_gpus(json.dumps([ANSWER]))
-    assert missing == ""
-    assert found == (Gpu(1, "NVIDIA H100", 1.0, 123.456, 700.0, 5, 80 * GIB, (7, 8)),)
+    (found,), missing = machine.parse_gpus(json.dumps([ANSWER]))
+    assert missing == ()
+    assert found == Gpu(
+        *(1, "NVIDIA H100", 1.0, 123.456, 700.0, 5, 80 * GIB, (7, 8)),
+        bus="0000:3b:00.0",
+        slowed_by=("too hot",),
+        links_down=(4,),
+    )
 
 
 def test_what_a_gpu_cannot_tell_is_not_known() -> None:
     nothing = dict.fromkeys(ANSWER, None) | {"index": 0}
-    assert machine.parse_gpus(json.dumps([nothing])) == ((Gpu(0, ""),), "")
+    assert machine.parse_gpus(json.dumps([nothing])) == ((Gpu(0, ""),), ())
 
 
 @given(
@@ -133,29 +142,68 @@ def test_any_answer_of_the_probe_is_taken(data: Any) -> None:
 
 
 def test_an_answer_that_was_cut_off_is_said_so() -> None:
-    assert machine.parse_gpus(json.dumps([ANSWER])[:-3])[1] != ""
+    assert machine.parse_gpus(json.dumps([ANSWER])[:-3])[1] != ()
 
 
+# It has the functions that a driver of 450 has, some of a newer one, and three GPUs. WHICH of them
+# answers as HOW says; every GPU does as it should without that.
 NVML = """
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 typedef struct { unsigned pid; unsigned long long memory; unsigned a, b; } process;
+typedef struct { char old[16]; unsigned domain, bus, device, kind, sub; char name[32]; } pci;
+static int is(const char *name, const char *value)
+{ const char *found = getenv(name); return found && !strcmp(found, value); }
+static int wrong(void *gpu, const char *question)
+{
+    const char *which = getenv("WHICH"), *at = getenv("AT");
+    if (!which || !at || atoi(which) != (int)((long)gpu & 15)) return 0;
+    if (strcmp(at, question) && strcmp(at, "all")) return 0;
+    if (is("HOW", "hangs")) sleep(1000);
+    if (is("HOW", "dies")) abort();
+    if (is("HOW", "lies")) return 4711;
+    return atoi(getenv("HOW"));
+}
 const char *nvmlErrorString(int status)
-{ return status == 18 ? "Driver/library mismatch" : "Not Supported"; }
-int nvmlInit_v2(void) { INIT }
+{
+    return status == 15 ? "GPU is lost" : status == 16 ? "GPU requires reset"
+        : status == 18 ? "Driver/library mismatch" : status == 999 ? "Unknown Error"
+        : status == 4711 ? 0 : "Not Supported";
+}
+int nvmlInit_v2(void)
+{
+    if (is("INIT", "hangs")) sleep(1000);
+    if (is("INIT", "slow")) usleep(300000);
+    return is("INIT", "18") ? 18 : 0;
+}
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 3; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **gpu)
-{ *gpu = (void *)(0x7f0000000000 + index); return 0; }
+{ *gpu = (void *)(0x7f0000000000 + index); return wrong(*gpu, "handle"); }
 int nvmlDeviceGetName(void *gpu, char *name, unsigned length)
-{ strcpy(name, "NVIDIA A100"); return 0; }
-int nvmlDeviceGetPowerUsage(void *gpu, unsigned *milliwatts) { return 3; }
+{ strcpy(name, "NVIDIA A100"); return wrong(gpu, "name"); }
+int nvmlDeviceGetPciInfo_v3(void *gpu, pci *found)
+{ found->domain = 0; found->bus = 0x3b + ((long)gpu & 15); found->device = 0; return 0; }
+int nvmlDeviceGetPowerUsage(void *gpu, unsigned *milliwatts)
+{ *milliwatts = 70000; return wrong(gpu, "power") ? wrong(gpu, "power") : 0; }
+int nvmlDeviceGetEnforcedPowerLimit(void *gpu, unsigned *milliwatts) { return 3; }
 int nvmlDeviceGetMemoryInfo(void *gpu, unsigned long long *bytes)
-{ bytes[0] = 20; bytes[1] = 10; bytes[2] = 10; return 0; }
+{ bytes[0] = 20; bytes[1] = 10; bytes[2] = 10; return wrong(gpu, "memory"); }
+int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode) { *mode = 3; return 0; }
+int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *later) { *now = 0; return 0; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *gpu, unsigned long long *found)
+{ *found = 0x44; return 0; }
+int nvmlDeviceGetTotalEccErrors(void *gpu, int kind, int since, unsigned long long *found)
+{ *found = kind == 1 && since == 0 ? 2 : 99; return 0; }
+int nvmlDeviceGetRemappedRows(void *gpu, unsigned *a, unsigned *b, unsigned *pending, unsigned *bad)
+{ *pending = 1; *bad = 0; return 0; }
+int nvmlDeviceGetNvLinkState(void *gpu, unsigned link, unsigned *is_up)
+{ *is_up = link != 2; return link < 4 ? 0 : 2; }
 int nvmlDeviceGetComputeRunningProcesses_v2(void *gpu, unsigned *count, process *found)
 {
     if (*count < 1) { *count = 1; return 7; }
     *count = 1;
-    found[0].pid = 42 + (unsigned)(long)gpu;
+    found[0].pid = 42 + (unsigned)((long)gpu & 15);
     return 0;
 }
 int nvmlDeviceGetP2PStatus(void *one, void *other, int what, int *status)
@@ -165,52 +213,141 @@ int nvmlDeviceGetP2PStatus(void *one, void *other, int what, int *status)
     return a == 0 && b == 2 ? 3 : 0;
 }
 """
+ENOUGH, SHORT = 60.0, 4.0  # seconds for the probe: more than it takes, and where it is to run out
+Answer = tuple[tuple[Gpu, ...], tuple[str, ...]]
 
 
-def with_library(folder: Path, monkeypatch: pytest.MonkeyPatch, init: str) -> None:
-    """Have programs find a library that answers as the driver's would."""
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a library that has NVML's functions."""
     compiler = shutil.which("cc") or pytest.skip("there is no C compiler here")
-    (folder / "nvml.c").write_text(NVML.replace("INIT", init))
+    folder = tmp_path_factory.mktemp("nvml")
+    (folder / "nvml.c").write_text(NVML)
     command = [compiler, "-shared", "-fPIC", "-w", "-o", "libnvidia-ml.so.1", "nvml.c"]
     subprocess.run(command, cwd=folder, check=True, timeout=60)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
-    monkeypatch.setattr(machine, "_DRIVER_FILES", ("/dev/null",))
+    return folder
 
 
-def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, init: str) -> tuple[tuple[Gpu, ...], str]:
-    with_library(folder, monkeypatch, init)
-    return asyncio.run(machine.read_gpus(2.0 if "sleep" in init else 60.0))
+@pytest.fixture
+def ask(library: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answer]:
+    """Return what is known of the GPUs of a machine whose library behaves as `how` says."""
+
+    def asked(limit: float = ENOUGH, **how: str) -> Answer:
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
+        monkeypatch.setattr(machine, "_DRIVER_FILES", ("/dev/null",))
+        for name, value in how.items():
+            monkeypatch.setenv(name, value)
+        return asyncio.run(machine.read_gpus(limit))
+
+    return asked
+
+
+Ask = Callable[..., Answer]
 
 
 def test_the_probe_asks_which_gpus_reach_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_library(tmp_path, monkeypatch, "return 0;")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library))
     command = [sys.executable, "-P", str(machine.NVML_PROBE), "--peers"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert json.loads(said) == {"pairs": [[0, 1, 0], [0, 2, None], [1, 2, 3]]}
 
 
-def test_the_probe_asks_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (first, second, _), missing = asked(tmp_path, monkeypatch, "return 0;")
-    assert missing == ""
-    assert (first.name, first.power, first.busy) == ("NVIDIA A100", None, None)
-    assert (second.memory_used, second.pids) == (10, (43,))
+def test_the_probe_asks_nvml(ask: Ask) -> None:
+    (first, second, _), missing = ask()
+    assert missing == ()
+    assert (first.name, first.power, first.power_limit, first.busy) == (
+        "NVIDIA A100",
+        70,
+        None,
+        None,
+    )
+    assert (second.memory_used, second.bus) == (10, "0000:3c:00.0")
+    assert (second.compute_mode, second.mig) == ("exclusive process", False)
+    assert second.slowed_by == ("too hot (hardware)",)  # the limit of power is nothing amiss
+    assert (second.memory_errors, second.links_down) == (2, (2,))
+    assert second.rows == ("rows wait for a reset to be remapped",)
 
 
-def test_a_driver_that_does_not_work_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("at", "how", "state", "words"),
+    [
+        ("handle", "15", "lost", "NVML says that it is lost (handle: GPU is lost)"),
+        ("name", "15", "lost", "NVML says that it is lost (name: GPU is lost)"),
+        ("handle", "16", "reset required", "must be reset (handle: GPU requires reset)"),
+        ("handle", "999", "no handle", "NVML does not find it (handle: Unknown Error)"),
+        ("memory", "999", "", "NVML did not answer all (memory: Unknown Error)"),
+        ("power", "lies", "", "NVML did not answer all (power: NVML error 4711)"),
+    ],
+)
+def test_a_gpu_in_trouble_is_named_and_the_others_are_known(
+    ask: Ask, at: str, how: str, state: str, words: str
 ) -> None:
-    found, missing = asked(tmp_path, monkeypatch, "return 18;")
+    (first, second, third), (sentence,) = ask(WHICH="1", AT=at, HOW=how)
+    assert (first.name, third.name) == ("NVIDIA A100",) * 2
+    assert second.state == state
+    assert words in second.said
+    assert sentence == f"GPU 1{' (0000:3c:00.0)' if at != 'handle' else ''}: {second.said}."
+
+
+@pytest.mark.parametrize(("at", "how"), [("handle", "hangs"), ("memory", "hangs"), ("all", "dies")])
+def test_a_gpu_that_does_not_answer_does_not_silence_the_others(
+    ask: Ask, at: str, how: str
+) -> None:
+    (first, second, third), (sentence,) = ask(SHORT, WHICH="2", AT=at, HOW=how)
+    assert (first.memory_used, second.memory_used, third.memory_used) == (10, 10, None)
+    assert (first.state, third.state) == ("", "silent")
+    what = "memory" if at == "memory" else "its handle"
+    assert f"the driver gave no answer (asked for {what})" in sentence
+    assert third.name == ("NVIDIA A100" if at == "memory" else "")  # what came before is kept
+
+
+def test_a_slow_driver_is_waited_for(ask: Ask) -> None:
+    found, missing = ask(INIT="slow")
+    assert (len(found), missing) == (3, ())
+
+
+def test_a_driver_that_does_not_work_is_said_so(ask: Ask) -> None:
+    found, (missing,) = ask(INIT="18")
     assert found == ()
     assert "Driver/library mismatch" in missing
 
 
-def test_a_driver_that_does_not_answer_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, missing = asked(tmp_path, monkeypatch, "sleep(1000); return 0;")
+def test_a_driver_that_does_not_answer_is_said_so(ask: Ask) -> None:
+    found, (missing,) = ask(2.0, INIT="hangs")
     assert (found, "no answer in time" in missing) == ((), True)
+
+
+def test_no_child_of_the_probe_is_left(ask: Ask, library: Path) -> None:
+    ask(2.0, INIT="hangs")
+    ask(SHORT, WHICH="2", AT="memory", HOW="hangs")
+    deadline = time.monotonic() + 60
+    while _uses(library) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert _uses(library) == []
+
+
+def _uses(library: Path) -> list[str]:
+    """Return the processes that have a library of this folder in memory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            found += [path.parent.name] if str(library) in path.read_text() else []
+        except OSError:
+            continue
+    return found
+
+
+def test_numbers_of_processes_that_are_the_hosts_name_nobody_here() -> None:
+    answer = ANSWER | {"pids": {"host": [7, 8]}}
+    (found,), _ = machine.parse_gpus(json.dumps([answer]))
+    assert (found.pids, found.host_pids) == ((), (7, 8))
+
+
+def test_a_driver_that_never_answers_leaves_the_list_of_the_kernel() -> None:
+    listed = {"silent": True, "listed": ["0000:3b:00.0", "0000:86:00.0"]}
+    assert "0000:3b:00.0, 0000:86:00.0" in machine.parse_gpus(json.dumps(listed))[1][0]
 
 
 def test_without_a_driver_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

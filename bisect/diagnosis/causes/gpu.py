@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from ...base.process_facts import Look
-from ...base.rank_facts import Gpu
+from ...base.rank_facts import Gpu, RankFacts
 from ...base.words import format_ranks
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -36,10 +36,29 @@ _BUSY = 0.95  # of a GPU's time
 
 
 def gpus_of_the_job(scene: Scene) -> tuple[Gpu, ...]:
-    """Return the GPUs that processes of the job use, all if that is not known."""
+    """Return the GPUs that processes of the job use; where the driver does not say who uses them,
+    or in the numbers of another machine's processes, those that its ranks were given.
+
+    Never all that there are: the others may be another job's.
+    """
     gpus = scene.job.machine.gpus
-    used = tuple(g for g in gpus if set(g.pids) & scene.job_pids)
-    return used or gpus
+    if any(gpu.pids for gpu in gpus):
+        return tuple(g for g in gpus if set(g.pids) & scene.job_pids)
+    given = {_given_device(facts) for facts in scene.neighbours}
+    return tuple(g for g in gpus if str(g.index) in given or (g.uuid and g.uuid in given))
+
+
+def _given_device(facts: RankFacts) -> str:
+    """Return the number or the name of the GPU that a rank was given: of those it may see, that of
+    its local rank, or the only one; "" where its environment is not known.
+    """
+    if not facts.environment:
+        return ""
+    visible = facts.environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return str(facts.local_rank)
+    words = [word.strip() for word in visible.split(",")]
+    return words[facts.local_rank] if facts.local_rank < len(words) else words[0]
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -94,6 +113,9 @@ def _in_the_kernel_driver(scene: Scene) -> Found | None:
 
 def _nvml_is_silent(scene: Scene) -> Found | None:
     """NVML does not answer either."""
+    silent = [gpu for gpu in gpus_of_the_job(scene) if gpu.state == "silent"]
+    if silent:
+        return Found(f"GPU {silent[0].index}: {silent[0].said}")
     unanswered = [m for m in scene.job.machine.missing if "NVML" in m or "nvidia" in m.lower()]
     return Found("NVML does not answer") if unanswered and not scene.job.machine.gpus else None
 

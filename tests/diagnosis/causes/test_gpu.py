@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hangbisect.base.process_facts import Descriptor, Look
 from hangbisect.base.rank_facts import Gpu, MachineFacts
 
@@ -74,6 +75,42 @@ def test_a_rank_that_waits_for_peers_does_not_wait_for_its_own_gpu() -> None:
     one = with_native(meets, "cudaStreamSynchronize", "c10d::ProcessGroupNCCL::WorkNCCL::wait")
     ranks = [rank(n, one) for n in (0, 1)]
     assert "gpu-busy" not in causes_of((job(machine=machine()), ranks))
+
+
+WAITS_FOR_IT = with_native(STEP, "cuCtxSynchronize", "cudaDeviceSynchronize")
+
+
+def test_another_jobs_gpu_that_is_busy_is_not_ours() -> None:
+    alone = causes_of(first(WAITS_FOR_IT, machine(pids=())))["gpu-busy"]
+    others = causes_of(first(WAITS_FOR_IT, machine(pids=(4711,))))["gpu-busy"]
+    assert len(others.matched) < len(alone.matched)
+    assert not any("busy" in fact for fact in others.matched)
+
+
+@pytest.mark.parametrize(
+    ("environment", "ours"),
+    [
+        ({}, True),  # local rank 0
+        ({"CUDA_VISIBLE_DEVICES": "0"}, True),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-1f"}, True),
+        ({"CUDA_VISIBLE_DEVICES": "3,0"}, False),
+        ({"CUDA_VISIBLE_DEVICES": ""}, False),
+    ],
+)
+def test_where_nobody_says_who_uses_a_gpu_it_is_that_of_the_local_rank(
+    environment: dict[str, str], ours: bool
+) -> None:
+    hidden = Gpu(0, "NVIDIA H100", 1.0, 640.0, 700.0, host_pids=(100,), uuid="GPU-1f")
+    one = rank(0, WAITS_FOR_IT, environment=TORCHRUN | environment)
+    facts = (job(machine=MachineFacts(gpus=(hidden,))), [one, held(1)])
+    found = causes_of(facts)["gpu-busy"]
+    assert any("busy" in fact for fact in found.matched) == ours
+
+
+def test_one_gpu_of_the_job_that_is_silent_is_the_driver_that_does_not_answer() -> None:
+    silent = Gpu(0, "", state="silent", said="the driver gave no answer (asked for memory)")
+    found = causes_of(first(ASKS, MachineFacts(gpus=(silent, Gpu(7, "NVIDIA H100", 0.0)))))
+    assert any("no answer" in fact for fact in found["driver-stuck"].matched)
 
 
 def test_a_rank_that_has_started_cuda_long_ago_does_not_ask_the_driver() -> None:
