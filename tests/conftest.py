@@ -57,6 +57,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         whole = [item for item in items if WHOLE_JOBS in item.path.parents]
         others = [item for item in items if WHOLE_JOBS not in item.path.parents]
         items[:] = mix_evenly(whole, others)
+        # What one worker does alone begins first, for nobody can help it at the end.
+        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -80,7 +80,11 @@ def test_a_worker_that_waits_for_who_waits_for_it_is_a_proof() -> None:
 
 
 def test_the_reader_itself_may_have_the_writing_end_as_after_a_fork() -> None:
-    assert proof(twice(0, reads(RESULTS, 501, 100), reads(TASKS, 100, 501, pid=501)))
+    facts = twice(0, reads(RESULTS, 501, 100), reads(TASKS, 100, 501, pid=501))
+    assert proof(facts)
+    verdict, _ = judge_snapshot(job("still", 1), Snapshot([facts]))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"
 
 
 def test_two_ranks_that_read_from_one_another_are_a_proof() -> None:

@@ -447,9 +447,12 @@ def _closed_by_a_pipe_of_its_own(scene: Scene) -> Found | None:
     ring = _ring(scene)
     if ring is None or scene.graph is None or {edge.kind for edge in ring.edges} != {"pipe"}:
         return None
-    kinds = [scene.graph.nodes[edge.source].kind for edge in ring.edges]
+    around = {node for edge in ring.edges for node in (edge.source, edge.target)}
+    beyond = {edge.target for edge in scene.graph.edges if edge.source in around} - around
+    kinds = [scene.graph.nodes[node].kind for node in around]
     alone = sum(kind in ("rank", "process", "thread") for kind in kinds) == 1
-    return Found("it has the writing end itself") if alone else None
+    others = any(scene.graph.nodes[node].kind in ("rank", "process", "thread") for node in beyond)
+    return Found("it alone has the writing end") if alone and not others else None
 
 
 def _closed_by_a_child(scene: Scene) -> Found | None:
