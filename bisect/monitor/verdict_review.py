@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from . import clocks
 from .finalize import close_job, find_later_proof, is_long_still, reopen_job
-from .rank_exits import GONE_TOGETHER, was_asked_to_end
+from .rank_exits import GONE_TOGETHER, find_job_end, was_asked_to_end
 
 if TYPE_CHECKING:
     from ..base.rank_facts import Ended
@@ -77,6 +77,8 @@ class VerdictReview:
         if not later.is_due(now):
             return False
         inspection = await take_series(job)
+        if find_job_end(job):  # meanwhile: how it ended is the verdict, if it is another
+            return False
         inspection.remember_places()
         named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
         stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
@@ -84,7 +86,7 @@ class VerdictReview:
         if stands and not self._is_held():
             proof = await find_later_proof(job, inspection.snapshot())
             is_due = bool(proof) or (job.is_trial and is_long_still(job, verdict))
-        if not is_due:
+        if not is_due or find_job_end(job):
             later.wait_longer(time.monotonic())
             return False
         self.void_verdict()
