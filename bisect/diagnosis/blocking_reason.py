@@ -42,7 +42,7 @@ from .blocked_syscalls import (
 )
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
 from .helper_processes import find_polled_helper, find_serving_child, is_halted
-from .loop_waits import describe_loop, note_alternatives
+from .loop_waits import describe_loop, note_alternatives, runs_event_loop
 from .node_rendezvous import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
@@ -347,7 +347,10 @@ def _find_syscall_wait(
         queue = find_queue_wait(view.call, view.look, pids, mine)
         if queue is not None:
             return queue
-        named = _find_wait_for_itself(view) or _find_only_socket_wait(view, pids)
+        named = _find_wait_for_itself(view)
+        # A loop that hears itself alone is woken by threads, which may be at a connection.
+        if named is None and (runs_event_loop(view) or not _hears_itself_alone(view)):
+            named = _find_only_socket_wait(view, pids)
     if named is not None:
         return _as_store_wait(named, view, around) or named
     if name in POLL_CALLS and view.call is not None and view.call.timeout is not None:
@@ -373,16 +376,20 @@ def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
     )
 
 
-def _find_wait_for_itself(view: ProcessSnapshot) -> Wait | None:
-    """Return the wait of a process without a time limit that listens to itself alone: both ends
-    of each socket that its call names are its own, as in an event loop that nobody wakes.
+def _hears_itself_alone(view: ProcessSnapshot) -> bool:
+    """Return whether both ends of each socket that a call names are the process's own, and it names
+    nothing else, as in an event loop that nobody wakes.
     """
     heard = [d for d in (view.call.descriptors if view.call else ()) if d.kind != "anon"]
     ends = [set(d.socket.peer_pids) for d in heard if d.socket is not None]
-    if not heard or len(ends) < len(heard) or any(pids != {view.look.pid} for pids in ends):
+    return bool(heard) and len(ends) == len(heard) and all(e == {view.look.pid} for e in ends)
+
+
+def _find_wait_for_itself(view: ProcessSnapshot) -> Wait | None:
+    """Return the wait of a process without a time limit that listens to itself alone."""
+    if view.call is None or view.call.timeout is not None or not _hears_itself_alone(view):
         return None
-    if view.call is None or view.call.timeout is not None:
-        return None
+    heard = [d for d in view.call.descriptors if d.kind != "anon"]
     return Wait(
         "itself",
         f"both ends of {heard[0].path} are its own, in {format_innermost_frame(view.frames)}",

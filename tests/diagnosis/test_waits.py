@@ -361,3 +361,16 @@ def test_the_handler_that_we_install_in_a_rank_is_known_as_one() -> None:
     frame = Frame(f"Signals.{ours.co_name}", ours.co_filename, ours.co_firstlineno)
     assert is_signal_handler(frame)
     assert not is_signal_handler(replace(frame, name="Signals.connect"))
+
+
+def test_who_hears_a_socket_of_its_own_does_not_wait_at_another_connection() -> None:
+    """It has both ends of a socketpair, and a connection to the store that it does not use."""
+    own = Socket(60, "unix", "", "", "ESTABLISHED", peer_pids=(100,), peer_inode=61)
+    store = Socket(61, "tcp", "127.0.0.1:4", "127.0.0.1:29500", "ESTABLISHED", peer_pids=(7,))
+    named = (Descriptor(13, "socket", "socket:[60]", socket=own),)
+    one = look("step train.py:5", call="poll", descriptors=named, sockets=(own, store))
+    call = replace(one.kernel[0].syscall, timeout=60.0)  # type: ignore[type-var]
+    one = replace(one, kernel=(replace(one.kernel[0], syscall=call),))
+    wait = Snapshot([rank(0, one)]).waits[0]
+    assert wait is not None
+    assert (wait.kind, wait.what) == ("sleep", "")
