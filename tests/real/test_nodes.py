@@ -33,9 +33,9 @@ def made(hosts_here: HostsHere) -> Hosts:
     return made
 
 
-def search(hosts_here: HostsHere, made: Hosts, *words: str) -> Started:
-    """Start a search from n5 among the others, in the folder `run`."""
-    ours = (HANGBISECT, "nodes", "--hosts", "n[1-4]", "--run-dir", "run", *words)
+def search(hosts_here: HostsHere, made: Hosts, *words: str, among: str = "n[1-4]") -> Started:
+    """Start a search from n5 among others, in the folder `run`."""
+    ours = (HANGBISECT, "nodes", "--hosts", among, "--run-dir", "run", *words)
     return hosts_here.start(made[4], *ours)
 
 
@@ -58,11 +58,11 @@ def left(made: Hosts) -> list[str]:
 
 
 def test_where_nothing_is_bad_nobody_is_named(hosts_here: HostsHere, made: Hosts) -> None:
-    started = search(hosts_here, made)  # with torch, where there is one
+    started = search(hosts_here, made, among="n[1-2]")  # with torch, where there is one
     assert started.end() == 1, started.said()
     found = answer(made)
     assert (found["outcome"], found["bad"]) == ("no_fault", [])
-    assert found["control"] == ["n1", "n2", "n3", "n4"]
+    assert found["control"] == ["n1", "n2"]
     assert "NO BAD NODE" in started.said()
     assert left(made) == []
 

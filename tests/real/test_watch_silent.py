@@ -117,9 +117,9 @@ GIVES_UP = """
 import os, socket, time
 if os.environ["RANK"] == "1":
     mine, theirs = socket.socketpair()
-    mine.settimeout(15)
+    mine.settimeout(40)
     mine.recv(1)
-time.sleep(30)
+time.sleep(60)
 """
 GIVES_UP_ON_ANOTHER = """
 import datetime, socket
