@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 FOLDER = Path(__file__).resolve().parent.parent / "scenarios" / "scripts"
+PACKAGES = FOLDER / "packages"  # stand-ins for libraries, which lie in a site-packages of the job
 FLAVOURS = {  # by the first word of a file's name
     "accelerate": "accelerate",
     "ddp": "torch DDP",
@@ -27,6 +28,7 @@ FLAVOURS = {  # by the first word of a file's name
     "own": "means of its own",
     "program": "plain Python",
     "ray": "Ray",
+    "server": "inference servers",
     "spawn": "torch DDP",
     "trainer": "transformers",
 }
@@ -69,6 +71,7 @@ class Script:
     limit: float = 180.0  # seconds until it must hang, or have ended
     status: int = 0  # with which it ends, if it does; 128 and more: by a signal
     needs: tuple[str, ...] = ()  # packages without which it cannot run; no test has them installed
+    packages: tuple[str, ...] = ()  # of PACKAGES, which it imports
 
     @property
     def name(self) -> str:
@@ -160,6 +163,7 @@ def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
         raise KeyError("a hang has culprits, steps and calls")
     command = tuple(shlex.split(told.pop("command")))
     needs = tuple(told.pop("needs", ()))
+    told["packages"] = tuple(told.pop("packages", ()))
     return Script(file=file, title=title, command=command, truth=truth, needs=needs, **told)
 
 

@@ -237,6 +237,29 @@ def silent_nvidia_smi(place: Path, amount: float) -> Iterator[World]:
     yield World({"PATH": f"{place / 'bin'}{os.pathsep}{PATH}"})
 
 
+# A scheduler of yesterday's server, whose server is gone.
+_LEFTOVER = """
+import os, setproctitle, socket, sys
+setproctitle.setproctitle("sglang::scheduler_TP0")
+one = socket.create_server(("127.0.0.1", 0))
+os.write(1, b"%d\\n" % one.getsockname()[1])
+while True:
+    one.accept()
+"""
+
+
+@contextlib.contextmanager
+def leftover_server(place: Path, amount: float) -> Iterator[World]:
+    """PORT: one at which a process of an earlier server listens, LEFTOVER its pid."""
+    words = [sys.executable, "-c", _LEFTOVER]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as one:
+        try:
+            assert one.stdout is not None
+            yield World({"PORT": one.stdout.readline().strip(), "LEFTOVER": str(one.pid)})
+        finally:
+            one.kill()
+
+
 WORLDS: dict[str, Make] = {
     made.__name__: made
     for made in (
@@ -260,5 +283,6 @@ WORLDS: dict[str, Make] = {
         built_and_silent_service,
         throttled_and_built,
         silent_nvidia_smi,
+        leftover_server,
     )
 }
