@@ -91,7 +91,7 @@ class Running:
 
     def marked(self) -> list[int]:
         """Return the pids of all living processes of the job, the monitor's too."""
-        return _marked(self.mark)
+        return _marked(self.mark, self.process.pid)
 
     def said(self) -> str:
         """Return what it has printed so far, on both streams."""
@@ -269,17 +269,26 @@ def wide(row: Sequence[object], widths: Sequence[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _marked(mark: str) -> list[int]:
+def _marked(mark: str, session: int) -> list[int]:
+    """Return the living processes with a mark, and those that have overwritten it (setproctitle)
+    and are in the session.
+    """
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                environ = (entry / "environ").read_bytes()
+                is_wiped = bool(environ) and not environ.strip(b"\0")
+                if wanted in environ.split(b"\0") or (is_wiped and _session(entry) == session):
                     found.append(int(entry.name))
-            except OSError:
+            except (OSError, IndexError):
                 continue
     return found
+
+
+def _session(entry: Path) -> int:
+    return int((entry / "stat").read_text().rpartition(")")[2].split()[3])
 
 
 def _command(pid: int) -> str:

@@ -4,7 +4,8 @@ SGLang is a stand-in, written from its source. This file is the model with code 
 """
 
 # /// case
-# command = "python -m sglang.launch_server --model-path train.py --tp 2 --port $PORT --stop-after $AMOUNT"
+# command = """python -m sglang.launch_server --model-path train.py --tp 2 --port $PORT
+# --stop-after $AMOUNT"""
 # packages = ["sglang"]
 # needs = ["zmq", "setproctitle"]
 # outcome = "ok"

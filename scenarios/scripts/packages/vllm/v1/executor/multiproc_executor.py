@@ -154,7 +154,7 @@ class WorkerProc:
         worker.worker_busy_loop()
 
     def worker_busy_loop(self):
-        """Main busy loop for Multiprocessing Workers"""
+        """Main busy loop for Multiprocessing Workers."""
         while True:
             method, args = self.rpc_broadcast_mq.dequeue(indefinite=True)
             output = getattr(self.worker, method)(*args)
