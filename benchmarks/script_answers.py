@@ -119,7 +119,9 @@ def _cause(truth: Truth, verdict: Mapping[str, Any]) -> Literal["right", "unknow
 def _words(verdict: Mapping[str, Any]) -> str:
     """Return what a verdict says to a reader: its reason, its cause, what it waits for."""
     cause = verdict.get("cause") or {}
+    roles = [one.get("role") for one in verdict.get("where", ())]
     told = (verdict["waits_for"], verdict["chain"], cause.get("why"), *cause.get("matched", ()))
+    told = (*told, roles)
     return "\n".join(map(str, told))
 
 

@@ -25,6 +25,7 @@ from .frames import (
 from .process_snapshot import ProcessSnapshot
 from .public_calls import EntryPoint, find_entry_points
 from .rank_waits import sort_by_telling
+from .server_roles import find_roles
 from .wait_graph import WaitGraph
 
 _OWN_CODE = ("step", "user")
@@ -249,7 +250,9 @@ def locate_culprit(case: Case, facts: RankFacts, graph: WaitGraph) -> Where:
     wait = find_wait_of_culprit(case, facts.rank, graph)
     age = None if facts.last_line_at is None else round(max(0.0, job.now - facts.last_line_at), 1)
     gpu = next((g.index for g in job.machine.gpus if facts.pid in g.pids), None)
-    return Where(facts.rank, facts.host, facts.pid, gpu, facts.last_line, age, call or None, wait)
+    role = find_roles(case.ranks).get(facts.rank, "")
+    last = facts.last_line
+    return Where(facts.rank, facts.host, facts.pid, gpu, last, age, call or None, wait, role)
 
 
 def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None:

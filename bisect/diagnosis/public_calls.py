@@ -160,6 +160,35 @@ ENTRY_POINTS = (
         "launcher",
         container=True,
     ),
+    # inference servers, where one process of them waits for others
+    EntryPoint(
+        r"vllm/v1/engine/utils\.py",
+        "wait_for_engine_startup",
+        "vllm.v1.engine.utils.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
+        r"sglang/srt/entrypoints/engine\.py",
+        r"_wait_for_scheduler_ready|_?launch_subprocesses",
+        "sglang.srt.entrypoints.engine.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
+        r"sglang/srt/utils/\w+\.py",
+        "wait_port_available",
+        "sglang.srt.utils.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
+        r"trl/(?:extras|generation)/vllm_client\.py",
+        "check_server",
+        "trl.VLLMClient.check_server",
+        "launcher",
+        telling=True,
+    ),
     # Lightning
     EntryPoint(
         rf"{_LIGHTNING}/trainer/trainer\.py", "__init__", "pytorch_lightning.Trainer", "trainer"

@@ -26,6 +26,7 @@ from ..base.words import (
 from ..diagnosis.compilation import describe_compilations
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.server_roles import find_roles, put_roles
 from ..search.trial_results import estimate_proof
 from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows, make_rows
 
@@ -69,7 +70,9 @@ def word_verdict(
     room = most - hangs - sum(map(count_lines, (head, middle, end)))
     rows = [*add_detail(head, chain_texts(verdict, room)), *middle, *proof]
     kept = limit_rows(rows, most - count_lines(end))
-    return change_texts(Answer(_word_verdict_headline(verdict, ranks), (*kept, *end)), mask_text)
+    answer = Answer(_word_verdict_headline(verdict, ranks), (*kept, *end))
+    roles = find_roles(ranks) or {one.rank: one.role for one in verdict.where if one.role}
+    return change_texts(answer, lambda text: mask_text(put_roles(text, roles)))
 
 
 def word_recorded_verdict(

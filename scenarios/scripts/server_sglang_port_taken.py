@@ -15,5 +15,5 @@ SGLang is a stand-in, written from its source. This file is the model with code 
 # own_code = true
 # calls = ['wait_port_available']
 # causes = ["port-taken"]
-# says = ["scheduler_TP0", 'pid \\d+']
+# says = ["scheduler.TP0", 'pid \\d+']
 # ///

@@ -3,11 +3,16 @@
 from types import SimpleNamespace
 
 
+def make_config(model, tensor_parallel_size):
+    parallel = SimpleNamespace(world_size=tensor_parallel_size)
+    return SimpleNamespace(model=model, parallel_config=parallel)
+
+
 class LLM:
     def __init__(self, model, tensor_parallel_size=1):
         from vllm.v1.engine.core_client import EngineCoreClient
 
-        config = SimpleNamespace(model=model, tensor_parallel_size=tensor_parallel_size)
+        config = make_config(model, tensor_parallel_size)
         self.engine_core = EngineCoreClient.make_client(config)
 
     def generate(self, prompt):

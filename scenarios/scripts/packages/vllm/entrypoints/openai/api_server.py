@@ -8,6 +8,7 @@ import sys
 from contextlib import asynccontextmanager
 
 from vllm.entrypoints.launcher import serve_http
+from vllm.entrypoints.llm import make_config
 
 
 def create_server_socket(addr):
@@ -21,7 +22,7 @@ def create_server_socket(addr):
 async def build_async_engine_client(args):
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    yield AsyncLLM.from_vllm_config(args)
+    yield AsyncLLM.from_vllm_config(make_config(args.model, args.tensor_parallel_size))
 
 
 async def run_server(args):

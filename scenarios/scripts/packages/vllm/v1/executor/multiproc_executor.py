@@ -16,7 +16,7 @@ class MultiprocExecutor:
         self._init_executor()
 
     def _init_executor(self):
-        self.world_size = self.vllm_config.tensor_parallel_size
+        self.world_size = self.vllm_config.parallel_config.world_size
         method = f"tcp://127.0.0.1:{get_open_port()}"
         self.rpc_broadcast_mq = MessageQueue(self.world_size)
         unready = [
@@ -75,7 +75,7 @@ class WorkerProc:
 
         self.rank = rank
         self.worker = Worker(vllm_config, local_rank, rank, distributed_init_method)
-        if vllm_config.tensor_parallel_size > 1:
+        if vllm_config.parallel_config.world_size > 1:
             set_process_title("Worker", f"TP{rank}")
         self.rpc_broadcast_mq = MessageQueue.create_from_handle(input_shm_handle, rank)
         self.worker_response_mq = MessageQueue(1)

@@ -41,5 +41,5 @@ class Worker:
 
 def init_worker_distributed_environment(vllm_config, rank, distributed_init_method, local_rank):
     init_distributed_environment(
-        vllm_config.tensor_parallel_size, rank, distributed_init_method, "gloo"
+        vllm_config.parallel_config.world_size, rank, distributed_init_method, "gloo"
     )
