@@ -48,6 +48,7 @@ class Truth:
     steps: tuple[str, ...] = ()  # a checkpoint of `startup`, a phase, or a step's own name
     after: tuple[str, ...] = ()  # it hangs between steps, after the one with this title
     own_code: bool = False  # no known call is around it: `attach` may name no step
+    ends: bool = False  # the culprit has ended: that it is called a crash is right as well
     busy: bool = False  # it burns CPU: `attach`, which looks for seconds, may call that slow
     calls: tuple[str, ...] = ()  # regular expressions, searched in the dotted call
     causes: tuple[
@@ -154,6 +155,7 @@ def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
         steps=tuple(told.pop("steps", ())),
         after=tuple(told.pop("after", ())),
         own_code=told.pop("own_code", False),
+        ends=told.pop("ends", False),
         busy=told.pop("busy", False),
         calls=tuple(told.pop("calls", ())),
         causes=tuple(told.pop("causes", ())),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -239,10 +240,12 @@ def silent_nvidia_smi(place: Path, amount: float) -> Iterator[World]:
 
 # A scheduler of yesterday's server, whose server is gone.
 _LEFTOVER = """
-import os, setproctitle, socket, sys
+import os, setproctitle, socket
+if os.fork():
+    os._exit(0)
 setproctitle.setproctitle("sglang::scheduler_TP0")
 one = socket.create_server(("127.0.0.1", 0))
-os.write(1, b"%d\\n" % one.getsockname()[1])
+os.write(1, b"%d %d\\n" % (one.getsockname()[1], os.getpid()))
 while True:
     one.accept()
 """
@@ -253,11 +256,12 @@ def leftover_server(place: Path, amount: float) -> Iterator[World]:
     """PORT: one at which a process of an earlier server listens, LEFTOVER its pid."""
     words = [sys.executable, "-c", _LEFTOVER]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as one:
+        assert one.stdout is not None
+        port, pid = one.stdout.readline().split()
         try:
-            assert one.stdout is not None
-            yield World({"PORT": one.stdout.readline().strip(), "LEFTOVER": str(one.pid)})
+            yield World({"PORT": port, "LEFTOVER": pid})
         finally:
-            one.kill()
+            os.kill(int(pid), signal.SIGKILL)
 
 
 WORLDS: dict[str, Make] = {

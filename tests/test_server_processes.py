@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from hangbisect.base.server_processes import find_server_process, number_ranks
 
 

@@ -23,6 +23,7 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
+from ..diagnosis.call_site import describe_exit
 from ..diagnosis.compilation import describe_compilations
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks
@@ -220,19 +221,6 @@ def _dead_rank_rows(facts: Sequence[RankFacts]) -> list[Row]:
         rows += make_rows("culprit", f"rank {one.rank}   {where}{describe_exit(one)}")
     left = [f"and {format_ranks(r.rank for r in facts[2:])}"] if len(facts) > 2 else []
     return add_detail(rows, left)
-
-
-def describe_exit(facts: RankFacts) -> str:
-    """Return in words how a rank left."""
-    if facts.error:
-        return f"ended by {facts.error}"
-    if facts.status is None:
-        return "is gone"
-    if facts.status < 0:
-        return f"ended by signal {-facts.status}"
-    if facts.status == 0:
-        return "left early, with status 0"
-    return f"ended with status {facts.status}"
 
 
 def compilation_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:

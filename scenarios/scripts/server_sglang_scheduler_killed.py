@@ -22,6 +22,7 @@ def init_device(rank):
 # steps = ["init_device", "process_group", "script"]
 # after = ["", "torch imported"]
 # own_code = true
+# ends = true
 # calls = ['init_process_group|init_torch_distributed', '^$']
 # says = ['SIGKILL|signal 9']
 # ///

@@ -19,6 +19,7 @@ def configure(rank):
 # steps = ["init_device", "process_group", "script"]
 # after = ["", "torch imported"]
 # own_code = true
+# ends = true
 # calls = ['init_process_group|init_torch_distributed', '^$']
-# says = ['status 1']
+# says = ['status 1|429']
 # ///

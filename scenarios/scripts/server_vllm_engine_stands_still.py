@@ -17,8 +17,7 @@ def engine():
 # world = "unopened_fifo"
 # packages = ["vllm"]
 # needs = ["zmq", "setproctitle"]
-# culprits = [[-1]]
-# waiting = [0]
+# culprits = [[0], [-1]]
 # steps = ["engine_ready", "engine", "script"]
 # after = ["", "torch imported"]
 # own_code = true
