@@ -49,7 +49,7 @@ _SERVERS = {
     "sglang": "SGLang's server",
 }
 # The steps by which a rank of a server is known (rank/watched/known_calls.py).
-RANK_STEPS = ("server_worker", "server_scheduler")
+RANK_STEPS = ("server_worker", "scheduler_ready")
 # How the kernel's name of such a process begins, which is the first part of its title.
 NAMES = ("VLLM::", "sglang::")
 _NUMBER = re.compile(r"([A-Z]+)(\d+)")

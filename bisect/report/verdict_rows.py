@@ -23,7 +23,7 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
-from ..diagnosis.call_site import describe_exit
+from ..diagnosis.call_site import describe_exit as describe_exit
 from ..diagnosis.compilation import describe_compilations
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks

@@ -11,9 +11,9 @@ SGLang is a stand-in, written from its source. This file is the model with code 
 # needs = ["zmq", "setproctitle"]
 # culprits = [[0], [-1]]
 # steps = ["script", "engine_ready"]
-# after = [""]
+# after = ["", "Args parsed"]
 # own_code = true
 # calls = ['wait_port_available']
 # causes = ["port-taken"]
-# says = ["scheduler.TP0", 'pid \\d+']
+# says = ["scheduler.TP0", 'pid \d+']
 # ///

@@ -13,8 +13,8 @@ def autotune(rank):
 # command = "python -m vllm.entrypoints.openai.api_server --model train.py -tp 2 --port $PORT"
 # packages = ["vllm"]
 # needs = ["zmq", "setproctitle"]
-# culprits = [[0]]
-# culprits_by_stacks = [[1], [0, 1]]
+# culprits = [[0], [0, 1]]
+# culprits_by_stacks = [[1]]
 # steps = ["warm_up", "first_collective", "barrier", "process_group", "script"]
 # after = ["First all_reduce done", "Process group ready", "Model loaded", "Memory measured", ""]
 # own_code = true

@@ -139,7 +139,7 @@ SERVER_CAUSES = (
         why="The engine waits for a worker that still compiles or loads, or is stuck in NCCL; it "
         "says so once a minute.",
         avoid=(
-            "hangbisect attach --pid the API server's: it looks at the engine and all workers",
+            "who stands still is at the end of the chain: a worker, or the engine itself",
             "wait while they use CPU; enforce_eager=True leaves compilation out: slower later",
         ),
         references=("vllm-project/vllm#27313", "vllm-project/vllm#6370", "vllm-project/vllm#9920"),

@@ -40,6 +40,7 @@ class KnownCall(NamedTuple):
     when: When | None = None
     # Of a function that makes a process a rank: which one, by the names of its parameters.
     numbers: Numbers | None = None
+    lasts: bool = False  # as long as the process: no step
 
     @property
     def module(self) -> str:
@@ -161,7 +162,7 @@ _ROWS = (
     KnownCall("vllm.CPUWorker.init_device", "vllm.v1.worker.cpu_worker:CPUWorker.init_device", "init_device", "Device ready", "accelerator", 300),
     KnownCall("vllm.CPUWorker.compile_or_warm_up_model", "vllm.v1.worker.cpu_worker:CPUWorker.compile_or_warm_up_model", "warm_up", "Warmed up", "model", 1800, ends_start=True),
     KnownCall("vllm.wait_for_engine_startup", "vllm.v1.engine.utils:wait_for_engine_startup", "engine_ready", "Engine ready", "model", 1800, ends_start=True),
-    KnownCall("sglang.run_scheduler_process", "sglang.srt.managers.scheduler:run_scheduler_process", "server_scheduler", "Scheduler ended", "model", None, numbers=number_sglang_scheduler),
+    KnownCall("sglang.run_scheduler_process", "sglang.srt.managers.scheduler:run_scheduler_process", "server_scheduler", "Scheduler ended", "model", None, numbers=number_sglang_scheduler, lasts=True),
     KnownCall("sglang.Scheduler", "sglang.srt.managers.scheduler:Scheduler.__init__", "scheduler_ready", "Scheduler ready", "model", 1800, ends_start=True),
     KnownCall("sglang.ModelRunner.init_torch_distributed", "sglang.srt.model_executor.model_runner:ModelRunner.init_torch_distributed", "init_device", "Device ready", "accelerator", 300),
     KnownCall("sglang.ModelRunner.load_model", "sglang.srt.model_executor.model_runner:ModelRunner.load_model", "load_model", "Model loaded", "model", 1800),

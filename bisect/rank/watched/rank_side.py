@@ -178,7 +178,7 @@ class RankSide:
             self._join(read_group_numbers(args, kwargs, os.environ))
         elif row.numbers is not None:
             self._join(self._read_numbers(row, args, kwargs))
-        if self.steps is None or (row.when is not None and not _is_step(row, args)):
+        if self.steps is None or row.lasts or (row.when is not None and not _is_step(row, args)):
             return None
         return self.begin(row)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import weakref
 
 import zmq
 
@@ -9,6 +10,11 @@ from vllm.utils import get_mp_context, get_open_zmq_ipc_path
 
 logger = logging.getLogger(__name__)
 STARTUP_POLL_PERIOD_MS = 10000
+
+
+def shutdown(processes):
+    for proc in processes:
+        proc.terminate()
 
 
 class CoreEngineProcManager:
@@ -25,6 +31,7 @@ class CoreEngineProcManager:
                 },
             )
         ]
+        self._finalizer = weakref.finalize(self, shutdown, self.processes)
         for proc in self.processes:
             proc.start()
 
