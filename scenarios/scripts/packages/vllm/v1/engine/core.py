@@ -14,11 +14,13 @@ HANDSHAKE_TIMEOUT_MINS = 5
 
 class EngineCore:
     def __init__(self, vllm_config):
-        remote_code(vllm_config.model, "engine")
+        self.model = vllm_config.model
+        remote_code(self.model, "engine")
         self.model_executor = MultiprocExecutor(vllm_config)
         self._initialize_kv_caches()
 
     def _initialize_kv_caches(self):
+        remote_code(self.model, "kv_caches")
         self.model_executor.determine_available_memory()
         self.model_executor.initialize_from_config()
 
