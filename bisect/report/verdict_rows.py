@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from ..base.command_words import starts_one_node
-from ..base.identity import RankId, name_rank
+from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.masking import mask_text
 from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
@@ -189,8 +189,9 @@ def _get_likeness(one: Where | Verdict) -> tuple[str | None, ...]:
 
 def _name_culprits(ranks: Sequence[RankId], where: Sequence[Where]) -> str:
     """Return ranks, and the process of the first."""
-    who = format_ranks(ranks)
     first = where[0] if where else None
+    nameless = first is not None and isinstance(first.rank, UnknownRank)
+    who = first.role if first is not None and first.role and nameless else format_ranks(ranks)
     if first is None or first.pid is None:
         return who
     gpu = f" gpu {first.gpu}" if first.gpu is not None else ""
