@@ -5,7 +5,8 @@ of waits, the cause, what it rests on, and what to do next.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..base.command_words import starts_one_node
 from ..base.identity import RankId, UnknownRank, name_rank
@@ -73,7 +74,25 @@ def word_verdict(
     kept = limit_rows(rows, most - count_lines(end))
     answer = Answer(_word_verdict_headline(verdict, ranks), (*kept, *end))
     roles = find_roles(ranks) or {one.rank: one.role for one in verdict.where if one.role}
-    return change_texts(answer, lambda text: mask_text(put_roles(text, roles)))
+    return change_texts(_call_by_roles(answer, roles), mask_text)
+
+
+def _call_by_roles(answer: Answer, roles: Mapping[RankId, str]) -> Answer:
+    """Return an answer about an inference server with the roles of its ranks in place of their
+    numbers: whole where a culprit is named, short in all that follows.
+    """
+    if not roles:
+        return answer
+    short = {rank: role.partition(" of ")[0] for rank, role in roles.items()}
+    rows = [
+        replace(
+            row,
+            text=put_roles(row.text, roles if row.label == "culprit" else short),
+            detail=tuple(put_roles(text, short) for text in row.detail),
+        )
+        for row in answer.rows
+    ]
+    return Answer(put_roles(answer.headline, short), tuple(rows))
 
 
 def word_recorded_verdict(
