@@ -172,7 +172,7 @@ ENTRY_POINTS = (
     ),
     EntryPoint(
         r"vllm/v1/worker/\w+_worker\.py",
-        "init_device|load_model|determine_available_memory|compile_or_warm_up_model",
+        r"init_device|load_\w+|determine_available_memory|compile_or_warm_up_model",
         "vllm.v1.worker.{class}.{name}",
         stage=True,
     ),
@@ -187,7 +187,7 @@ ENTRY_POINTS = (
     ),
     EntryPoint(
         r"sglang/srt/(?:model_executor/model_runner|managers/scheduler)\.py",
-        r"init_torch_distributed|load_model|event_loop\w*",
+        r"init_torch_distributed|load_\w+|event_loop\w*",
         "sglang.srt.{class}.{name}",
         stage=True,
     ),
