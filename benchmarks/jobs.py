@@ -270,25 +270,27 @@ def wide(row: Sequence[object], widths: Sequence[int]) -> str:
 
 
 def _marked(mark: str, session: int) -> list[int]:
-    """Return the living processes with a mark, and those that have overwritten it (setproctitle)
-    and are in the session.
+    """Return the living processes with a mark, and those of the session, which is the job's alone:
+    one may have overwritten its variables (setproctitle).
     """
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                environ = (entry / "environ").read_bytes()
-                is_wiped = bool(environ) and not environ.strip(b"\0")
-                if wanted in environ.split(b"\0") or (is_wiped and _session(entry) == session):
+                if wanted in (entry / "environ").read_bytes().split(b"\0") or _is_in(
+                    entry, session
+                ):
                     found.append(int(entry.name))
             except (OSError, IndexError):
                 continue
     return found
 
 
-def _session(entry: Path) -> int:
-    return int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+def _is_in(entry: Path, session: int) -> bool:
+    """Return whether a living process is in a session."""
+    state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+    return int(its_session) == session and state not in "ZX"
 
 
 def _command(pid: int) -> str:
