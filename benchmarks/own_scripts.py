@@ -67,7 +67,8 @@ def _last_verdict(running: jobs.Running, script: Script) -> dict[str, Any]:
     """Return the verdict that stands SETTLES after the first one, or at the job's end. One that is
     healthy and slow may be silent: only a hang is a verdict there.
     """
-    stands = ("hang", "silent") if script.truth.outcome == "hang" else ("hang",)
+    stands: tuple[str, ...] = ("hang", "silent") if script.truth.outcome == "hang" else ("hang",)
+    stands += ("crash",) * script.truth.ends
     end, hang_since = time.monotonic() + script.limit, None
     while time.monotonic() < end and running.process.poll() is None:
         time.sleep(0.5)

@@ -60,6 +60,7 @@ def compare(
     # A hang of which nothing but the silence is known is called one only at its step's deadline.
     found = "hang" if outcome == "silent" else outcome
     same = found == truth.outcome or (truth.busy and not watched and outcome == "slow")
+    same = same or (truth.ends and outcome == "crash")
     same = same or (not hang and outcome not in ("hang", "crash"))
     accepted = truth.culprits if watched else (*truth.culprits, *truth.culprits_by_stacks)
     right = {
@@ -119,7 +120,9 @@ def _cause(truth: Truth, verdict: Mapping[str, Any]) -> Literal["right", "unknow
 def _words(verdict: Mapping[str, Any]) -> str:
     """Return what a verdict says to a reader: its reason, its cause, what it waits for."""
     cause = verdict.get("cause") or {}
+    roles = [(one.get("role"), one.get("ended")) for one in verdict.get("where", ())]
     told = (verdict["waits_for"], verdict["chain"], cause.get("why"), *cause.get("matched", ()))
+    told = (*told, roles)
     return "\n".join(map(str, told))
 
 

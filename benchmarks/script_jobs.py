@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 from string import Template
 
 import jobs
-from script_shelf import Script
+from script_shelf import PACKAGES, Script
 from script_worlds import PATH, WORLDS
 
 QUIET = 6  # seconds in which nobody works, after which a job is taken to stand still
@@ -40,11 +41,16 @@ def started(
         (here / "train.py").write_text(script.source, encoding="utf-8")
         for name, text in script.files.items():
             (here / name).write_text(text, encoding="utf-8")
+        libraries = folder / "v" / "site-packages"
+        for name in script.packages:
+            shutil.copytree(PACKAGES / name, libraries / name)
         with WORLDS[script.world or "nothing"](place, script.amount) as world:
             given = {"PORT": str(free_port()), "AMOUNT": f"{script.amount:g}"}
             given.update({**world.environment, **script.environment})
             words = [Template(word).safe_substitute(given) for word in script.command]
             environ = {**_environ(folder), **given, **(environment or {})}
+            if script.packages:
+                environ["PYTHONPATH"] = str(libraries)
             running = jobs.Running([*world.prefix, *before, *words, *also], here, environ)
             try:
                 yield running

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 FOLDER = Path(__file__).resolve().parent.parent / "scenarios" / "scripts"
+PACKAGES = FOLDER / "packages"  # stand-ins for libraries, which lie in a site-packages of the job
 FLAVOURS = {  # by the first word of a file's name
     "accelerate": "accelerate",
     "ddp": "torch DDP",
@@ -27,6 +28,7 @@ FLAVOURS = {  # by the first word of a file's name
     "own": "means of its own",
     "program": "plain Python",
     "ray": "Ray",
+    "server": "inference servers",
     "spawn": "torch DDP",
     "trainer": "transformers",
 }
@@ -46,6 +48,7 @@ class Truth:
     steps: tuple[str, ...] = ()  # a checkpoint of `startup`, a phase, or a step's own name
     after: tuple[str, ...] = ()  # it hangs between steps, after the one with this title
     own_code: bool = False  # no known call is around it: `attach` may name no step
+    ends: bool = False  # the culprit has ended: that it is called a crash is right as well
     busy: bool = False  # it burns CPU: `attach`, which looks for seconds, may call that slow
     calls: tuple[str, ...] = ()  # regular expressions, searched in the dotted call
     causes: tuple[
@@ -69,6 +72,7 @@ class Script:
     limit: float = 180.0  # seconds until it must hang, or have ended
     status: int = 0  # with which it ends, if it does; 128 and more: by a signal
     needs: tuple[str, ...] = ()  # packages without which it cannot run; no test has them installed
+    packages: tuple[str, ...] = ()  # of PACKAGES, which it imports
 
     @property
     def name(self) -> str:
@@ -151,6 +155,7 @@ def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
         steps=tuple(told.pop("steps", ())),
         after=tuple(told.pop("after", ())),
         own_code=told.pop("own_code", False),
+        ends=told.pop("ends", False),
         busy=told.pop("busy", False),
         calls=tuple(told.pop("calls", ())),
         causes=tuple(told.pop("causes", ())),
@@ -160,6 +165,7 @@ def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
         raise KeyError("a hang has culprits, steps and calls")
     command = tuple(shlex.split(told.pop("command")))
     needs = tuple(told.pop("needs", ()))
+    told["packages"] = tuple(told.pop("packages", ()))
     return Script(file=file, title=title, command=command, truth=truth, needs=needs, **told)
 
 

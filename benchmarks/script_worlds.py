@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -237,6 +238,32 @@ def silent_nvidia_smi(place: Path, amount: float) -> Iterator[World]:
     yield World({"PATH": f"{place / 'bin'}{os.pathsep}{PATH}"})
 
 
+# A scheduler of yesterday's server, whose server is gone.
+_LEFTOVER = """
+import os, setproctitle, socket
+if os.fork():
+    os._exit(0)
+setproctitle.setproctitle("sglang::scheduler_TP0")
+one = socket.create_server(("127.0.0.1", 0))
+os.write(1, b"%d %d\\n" % (one.getsockname()[1], os.getpid()))
+while True:
+    one.accept()
+"""
+
+
+@contextlib.contextmanager
+def leftover_server(place: Path, amount: float) -> Iterator[World]:
+    """PORT: one at which a process of an earlier server listens, LEFTOVER its pid."""
+    words = [sys.executable, "-c", _LEFTOVER]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as one:
+        assert one.stdout is not None
+        port, pid = one.stdout.readline().split()
+        try:
+            yield World({"PORT": port, "LEFTOVER": pid})
+        finally:
+            os.kill(int(pid), signal.SIGKILL)
+
+
 WORLDS: dict[str, Make] = {
     made.__name__: made
     for made in (
@@ -260,5 +287,6 @@ WORLDS: dict[str, Make] = {
         built_and_silent_service,
         throttled_and_built,
         silent_nvidia_smi,
+        leftover_server,
     )
 }

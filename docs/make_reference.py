@@ -192,6 +192,8 @@ def _steps() -> Iterator[str]:
     others = tuple(f"{other}." for _, *more in names for other in more)
     rows = []
     for row in (*table.KNOWN_CALLS, table.FIRST_STEP):
+        if row.lasts:  # it only makes a process a rank
+            continue
         if row.call.startswith(others):
             continue
         call = _code(row.call) + (", its first call" if row.once else "")

@@ -52,7 +52,8 @@ def test_every_line_has_a_test_that_is_there() -> None:
 
 def test_every_known_step_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "steps.md").read_text(encoding="utf-8")
-    assert [row.step for row in KNOWN_CALLS if f"| `{row.step}` |" not in page] == []
+    steps = [row.step for row in KNOWN_CALLS if not row.lasts]
+    assert [step for step in steps if f"| `{step}` |" not in page] == []
 
 
 @pytest.mark.parametrize(

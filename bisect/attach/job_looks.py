@@ -9,6 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
@@ -25,6 +26,7 @@ from ..collect.looks import (
     select_looks_since,
     take_good_looks,
 )
+from ..diagnosis.server_readiness import READY, is_ready
 from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
 from ..evidence.look import Target
@@ -243,7 +245,10 @@ class JobLooks(LookSeries):
 
     def facts(self) -> list[RankFacts]:
         """Return each rank as a diagnosis takes it, without where it is."""
-        return [self._facts(rank, pid) for pid, rank in self.ranks.items()]
+        ranks = [self._facts(rank, pid) for pid, rank in self.ranks.items()]
+        if not is_ready(ranks):
+            return ranks
+        return [replace(facts, moved=facts.moved or READY) for facts in ranks]
 
     def _facts(self, rank: RankId, pid: int) -> RankFacts:
         family = self._of(pid)

@@ -202,9 +202,10 @@ def _make_job(processes: ProcessTable, group: Sequence[Rank]) -> Job:
     ranks = tuple(sorted(group, key=lambda r: (r.number is None, r.number or 0, r.pid)))
     launchers = tuple(
         dict.fromkeys(
-            rank.launcher
+            pid
             for rank in ranks
             if rank.launcher is not None and _has_launcher_in_job(processes, rank)
+            for pid in (*_list_servers_above(processes, rank.launcher), rank.launcher)
         )
     )
     first = processes[ranks[0].pid]
@@ -232,6 +233,18 @@ def _has_launcher_in_job(processes: ProcessTable, rank: Rank) -> bool:
     if one.launcher is not None:  # a container's first process, perhaps
         return one.launcher in STARTERS
     return rank.by == "stack" and one.python and one.pid != 1
+
+
+def _list_servers_above(processes: ProcessTable, pid: int) -> list[int]:
+    """Return what has started a process of an inference server, the server itself first."""
+    found: list[int] = []
+    for above in processes_above(processes, pid):
+        role = processes[pid].server
+        if role is None or not role.is_spawned or not above.python:
+            break
+        found.insert(0, above.pid)
+        pid = above.pid
+    return found
 
 
 def _find_command(

@@ -29,6 +29,7 @@ from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_pr
 from ..evidence.process import exit_code, family, leave_out_services
 from ..evidence.rank_parents import describe_busy_parent
 from ..evidence.ray_cluster import find_actors
+from ..evidence.server_family import list_server_processes
 from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
@@ -98,7 +99,8 @@ async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPA
         shown = {pid: below[pid] for pid in leave_out_services(below)}
         if len(roots) == 1 and len(shown) == len(below):  # a driver of Ray, perhaps
             shown = {**dict.fromkeys(find_actors(roots[0]), roots[0]), **shown}
-        return {**{pid: pid for pid in roots}, **shown}
+        beside = list_server_processes(roots)
+        return {**{pid: pid for pid in roots}, **dict.fromkeys(beside, roots[0]), **shown}
 
     environment = {
         rank: relevant(one.environ)

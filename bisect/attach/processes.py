@@ -15,6 +15,7 @@ from ..base.deadline import within
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import Stat, list_pids, read_stat
+from ..base.server_processes import ServerProcess, find_server_process
 from ..evidence.process import runs_python, uid_of, variables_of, words_of
 
 # Seconds for all of /proc: 200 processes take 0.04 s of a core; where 20 processes want each core,
@@ -81,6 +82,16 @@ class Process:
     def actor(self) -> str:
         """What it runs as a worker of Ray: "Trainer.train"; "" for any other process."""
         return ray_processes.find_actor(self.words)
+
+    @cached_property
+    def server(self) -> ServerProcess | None:
+        """What it does in an inference server, None for any other process."""
+        return find_server_process(self.words)
+
+    @cached_property
+    def is_rank_of_server(self) -> bool:
+        """Whether it is a rank of an inference server, as its title says."""
+        return self.server is not None and self.server.is_rank
 
     @cached_property
     def is_front(self) -> bool:

@@ -23,6 +23,7 @@ from ..base.launchers import DIALECTS, LAUNCHERS
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
+from ..base.server_processes import number_ranks
 from ..diagnosis.actor_threads import put_job_thread_first
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals
 from ..evidence.look import Target, take_looks
@@ -274,7 +275,7 @@ def find_candidates(
         parent = processes.get(one.ppid)
         if one.pid in spared or not one.python or parent is None:
             continue
-        if one.actor and not _belongs_to(processes, one, known):
+        if (one.actor or one.is_rank_of_server) and not _belongs_to(processes, one, known):
             found.append(one)
         if not parent.python:
             continue
@@ -289,7 +290,8 @@ def find_candidates(
             continue
         if _is_started_by(one, parent):
             found.append(one)
-    return sorted(found, key=lambda one: one.pid)[:MOST]
+    by_pid = {one.pid: one for one in found}
+    return [by_pid[pid] for pid in sorted(by_pid)][:MOST]
 
 
 def _is_started_by(one: Process, parent: Process) -> bool:
@@ -320,12 +322,15 @@ def read_ranks_from_stacks(
     for pid, claim in found.items():
         if not claim.worker and pid in processes:
             one = processes[pid]
+            if one.server is not None and not one.is_rank_of_server:
+                continue
             families.setdefault((one.ppid, one.actor.partition(".")[0]), {})[pid] = claim
     telling = {
         family: members
         for family, members in families.items()
         if any((t.number, t.local) != (None, None) for t in members.values())
         or (family[1] and any(pid in looks and _meets_ranks(looks[pid]) for pid in members))
+        or any(processes[pid].is_rank_of_server for pid in members)
     }
     ranks = {pid for members in telling.values() for pid in members}
     return [
@@ -363,6 +368,8 @@ def _family(
     on a node are those of the whole job where it has no other node; where all but one are known,
     that one has the number that is left.
     """
+    if any(processes[pid].is_rank_of_server for pid in members):
+        return _ranks_of_server(processes, parent, members)
     worlds = {t.world for t in members.values() if t.world is not None}
     world = worlds.pop() if len(worlds) == 1 else None
     alone = world in (None, len(members))
@@ -383,3 +390,27 @@ def _family(
     if world == len(ranks) and len(left) == 1:
         ranks = [one if one.number is not None else replace(one, number=min(left)) for one in ranks]
     return ranks
+
+
+def _ranks_of_server(
+    processes: ProcessTable, parent: int, members: Mapping[int, RankLocals]
+) -> list[Rank]:
+    """Return the ranks of an inference server, numbered by their titles. One that has none yet has
+    the number that is left; one that died is counted, and is a zombie of the same name.
+    """
+    roles = {pid: role for pid in members if (role := processes[pid].server) is not None}
+    numbers = number_ranks(roles)
+    names = {processes[pid].name for pid in roles}
+    dead = [one for one in processes.values() if one.ppid == parent and one.state == "Z"]
+    size = len(members) + sum(one.name in names for one in dead)
+    told = {t.world for t in members.values() if t.world is not None}
+    world = max([size, *told, *(number + 1 for number in numbers.values())])
+    masters = {pid: t.master for pid, t in members.items()}
+    left = sorted(set(range(world)) - set(numbers.values()))
+    unnamed = [pid for pid in members if pid not in numbers]
+    if len(left) == len(unnamed):
+        numbers |= dict(zip(sorted(unnamed), left, strict=True))
+    return [
+        Rank(pid, numbers.get(pid), numbers.get(pid), world, parent, "", "stack", masters[pid])
+        for pid in members
+    ]

@@ -36,6 +36,8 @@ class Role(enum.Enum):
     CALLS_WORKER = enum.auto()  # waits until another rank has run a function
     SERVES_WORKER = enum.auto()  # runs a function that another rank called
     AWAITS_ACTORS = enum.auto()  # waits for what actors or tasks of Ray are to give
+    AWAITS_PORT = enum.auto()  # asks for a port again and again, until it is free
+    SERVES_REQUESTS = enum.auto()  # waits in the loop of a server for what is asked of it
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
@@ -216,6 +218,36 @@ FUNCTIONS = (
         r"ray/util/placement_group\.py",
         r"wait|placement_group|ready",
         locals="bundles strategy timeout_seconds",
+    ),
+    # inference servers, once they are ready
+    LibraryFunction(
+        r"vllm/v1/executor/multiproc_executor\.py",
+        r"worker_busy_loop",
+        frozenset([Role.SERVES_REQUESTS]),
+    ),
+    LibraryFunction(
+        r"vllm/v1/engine/core\.py",
+        r"run_busy_loop|_process_input_queue|_handle_shutdown",
+        frozenset([Role.SERVES_REQUESTS]),
+    ),
+    LibraryFunction(
+        r"sglang/srt/managers/scheduler\w*\.py",
+        r"(?:run_)?event_loop\w*",
+        frozenset([Role.SERVES_REQUESTS]),
+    ),
+    LibraryFunction(
+        r"sglang/srt/managers/scheduler\.py", r"run_scheduler_process", locals="tp_rank pp_rank"
+    ),
+    LibraryFunction(
+        r"sglang/srt/utils/\w+\.py",
+        r"wait_port_available",
+        frozenset([Role.AWAITS_PORT]),
+        locals="port port_name timeout_s",
+    ),
+    LibraryFunction(
+        r"trl/extras/vllm_client\.py|trl/generation/vllm_client\.py",
+        r"check_server",
+        locals="url total_timeout retry_interval",
     ),
     # what starts a rank: its number, where no environment tells it
     LibraryFunction(

@@ -253,6 +253,15 @@ class Build:
 
 
 @dataclass(frozen=True)
+class TakenPort:
+    """A port that a process waits to become free, and who listens there."""
+
+    port: int
+    holder: int | None  # pid, None if that is not known
+    holder_name: str = ""
+
+
+@dataclass(frozen=True)
 class DeadWorker:
     """A process of Ray that ended and was not told to, as Ray's log has it: who reaped it keeps its
     exit status to itself.
@@ -325,6 +334,7 @@ class Look:
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None
     build: Build | None = None  # what it compiles
+    taken_ports: tuple[TakenPort, ...] = ()
     ray: RayCluster | None = None  # of a rank that belongs to a cluster of Ray
 
     @property

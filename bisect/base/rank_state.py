@@ -12,6 +12,7 @@ from . import events
 from .events import Event
 from .lazy_dataclass import dataclass
 from .rank_history import OpenStep, Stay, Stays, UserSteps
+from .server_processes import RANK_STEPS
 from .silences import Silences
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class RankState:
     error: str = ""
     traceback: str = ""
     is_actor: bool = False  # of Ray, which ends it as it likes when nobody needs it any more
+    is_of_server: bool = False  # which ends it as it likes, once it is ready
     usage: bool = False  # the command line was wrong, and it has said so itself
     not_exercised: tuple[str, ...] = ()
     ring: int | None = None  # its log of collectives: the descriptor, as it has it
@@ -313,6 +315,7 @@ class NodeRanks:
 
     def _on_begin(self, member: RankState, event: events.Begin) -> None:
         member.tells_steps, member.since = True, event.at
+        member.is_of_server |= event.step in RANK_STEPS
         member.stays.begin_own(event)
         if self.user_steps is not None:
             self.user_steps.begin(member, event)

@@ -87,6 +87,9 @@ class Where:
     last_line_age: Duration | None
     call: str | None = None
     waits_for: Wait | None = None
+    # What it is in an inference server: "Worker_TP1 of EngineCore_DP0", "" in any other job.
+    role: str = ""
+    ended: str = ""  # how, where it has: "ended by signal 9"
 
 
 # How much is known: the kernel or a log says so; the signs agree; there is little to go by.

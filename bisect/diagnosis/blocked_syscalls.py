@@ -227,7 +227,7 @@ def _find_proxy(address: str, environment: Mapping[str, str]) -> str:
 def _format_socket_state(looks: Sequence[Look], wait: Wait) -> str:
     found = [(look.at, s) for look in looks for s in _list_sockets(look) if _is_awaited(s, wait)]
     if not found:
-        return wait.detail.removeprefix(wait.what).strip()
+        return wait.detail.removeprefix(wait.what).strip(" ,")
     at, last = found[-1]
     same = [(then, s) for then, s in found if s.inode == last.inode and s.received is not None]
     state = last.state or last.family

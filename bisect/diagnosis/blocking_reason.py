@@ -178,6 +178,7 @@ def find_blocking_reason_in(
         or _find_opening_connection(view)
         or _find_lock_wait(view, looks, around)
         or find_node_wait(view)
+        or _find_port_wait(view)
         or _find_peer_wait(view)
         or find_gil_wait(view)
         or _find_device_wait(view)
@@ -275,6 +276,16 @@ def _make_file_wait(one: AwaitedFile, age: float) -> Wait:
         what=one.path,
         is_for_a_file=one.owner is None and not gone,
     )
+
+
+def _find_port_wait(view: ProcessSnapshot) -> Wait | None:
+    """Return the wait for a port to become free, None where nobody listens at it."""
+    taken = next(iter(view.look.taken_ports), None)
+    if taken is None:
+        return None
+    who = f", at which {taken.holder_name} (pid {taken.holder}) listens" if taken.holder else ""
+    what = f"port {taken.port}"
+    return Wait("socket", f"{what}{who}", taken.holder, taken.holder_name or None, what=what)
 
 
 def _first_path(view: ProcessSnapshot) -> str:

@@ -25,6 +25,8 @@ from .frames import (
 from .process_snapshot import ProcessSnapshot
 from .public_calls import EntryPoint, find_entry_points
 from .rank_waits import sort_by_telling
+from .server_roles import find_roles
+from .single_ranks import is_gone
 from .wait_graph import WaitGraph
 
 _OWN_CODE = ("step", "user")
@@ -75,6 +77,12 @@ def find_call(view: ProcessSnapshot, job: JobFacts, announced: str = "") -> str:
         ),
         len(frames),
     )
+    if own == len(frames):
+        staged = (
+            frame for frame in frames[outside:] if any(e.stage for e in find_entry_points(frame))
+        )
+        if (stage := next(staged, None)) is not None:
+            return _format_public_name(stage)
     if own > outside:
         return _format_public_name(_find_called_function(frames[outside:own]))
     if outside:
@@ -249,7 +257,23 @@ def locate_culprit(case: Case, facts: RankFacts, graph: WaitGraph) -> Where:
     wait = find_wait_of_culprit(case, facts.rank, graph)
     age = None if facts.last_line_at is None else round(max(0.0, job.now - facts.last_line_at), 1)
     gpu = next((g.index for g in job.machine.gpus if facts.pid in g.pids), None)
-    return Where(facts.rank, facts.host, facts.pid, gpu, facts.last_line, age, call or None, wait)
+    role = find_roles(case.ranks).get(facts.rank, "")
+    last = facts.last_line
+    ended = describe_exit(facts) if is_gone(facts) and not facts.never_started else ""
+    return Where(facts.rank, facts.host, facts.pid, gpu, last, age, call or None, wait, role, ended)
+
+
+def describe_exit(facts: RankFacts) -> str:
+    """Return in words how a rank left."""
+    if facts.error:
+        return f"ended by {facts.error}"
+    if facts.status is None:
+        return "is gone"
+    if facts.status < 0:
+        return f"ended by signal {-facts.status}"
+    if facts.status == 0:
+        return "left early, with status 0"
+    return f"ended with status {facts.status}"
 
 
 def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None:

@@ -50,9 +50,12 @@ class CollectivePlace:
 
     @property
     def words(self) -> str:
-        """The call and who made it: "barrier (train (train.py:30))"."""
+        """The call and who made it: "barrier (train (train.py:30))"; where no code of the job's own
+        is on the stack, as in a server, the library that did.
+        """
         call = self.call or "a collective"
-        return f"{call} ({format_frame(self.own[-1])})" if self.own else call
+        made = self.own[-1:] or [f for f in self.path if "/torch/distributed/" not in f.file][-1:]
+        return f"{call} ({format_frame(made[0])})" if made else call
 
 
 def find_collective_place(

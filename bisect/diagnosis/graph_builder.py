@@ -10,6 +10,7 @@ from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
+from ..base.server_processes import find_server_process
 from ..base.verdict_facts import Wait, WaitKind
 from ..base.words import AWAITED
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
@@ -215,7 +216,7 @@ class ProcessEdges:
         if kind in ("peer", "store"):
             shows = format_traffic(process.looks, wait, process.facts.environment)
         # What a child was told to wait for by a peer is no reason to blame that peer's rank.
-        firm = process.own or kind == "lock"
+        firm = process.own or kind == "lock" or _is_part_of_server(process.view.look)
         shows = _add_what_else(shows or _format_process_place(process.view), process, wait)
         self._drawing.link(process.name, thing, wait.kind, shows, firm, hard)
         if other is not None:
@@ -261,6 +262,14 @@ def _add_what_else(shows: str, process: _Process, wait: Wait) -> str:
     family = [looks[-1].pid for looks in find_descendants(process.facts, process.view.look.pid)]
     loop = format_loop(wait, process.view, family)
     return ", ".join(filter(None, [shows, format_others(wait), loop]))
+
+
+def _is_part_of_server(look: Look) -> bool:
+    """Return whether a process is no helper of a rank, but what an inference server consists of
+    besides its ranks: whom it waits for the server waits for.
+    """
+    role = find_server_process(look.command)
+    return role is not None and not role.is_rank
 
 
 def _find_awaited_process(wait: Wait, facts: RankFacts) -> ProcessId | None:

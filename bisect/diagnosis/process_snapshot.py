@@ -207,10 +207,13 @@ def _find_who_awaits(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[in
 
 
 def find_descendants(facts: RankFacts, pid: int) -> tuple[tuple[Look, ...], ...]:
-    """Return the looks at each descendant of process `pid` among the children of `facts`."""
-    if pid == facts.pid:
-        return tuple(looks for looks in facts.children if looks)
+    """Return the looks at each descendant of process `pid` among the children of `facts`: all but
+    what has started its rank (a part of an inference server), and what else that has started.
+    """
     parents = {looks[-1].pid: looks[-1].ppid for looks in facts.children if looks}
+    has_above = bool(facts.looks) and facts.looks[-1].ppid in parents
+    if pid == facts.pid and not has_above:
+        return tuple(looks for looks in facts.children if looks)
 
     def below(child: int) -> bool:
         passed: set[int] = set()

@@ -41,6 +41,8 @@ class EntryPoint:
     component: str | None = None
     telling: bool = False
     collective: bool = False
+    # What a process does that has no code of the job's own on its stack, as in a server.
+    stage: bool = False
     container: bool = False  # runs code of the job, and that is inside more often than not
 
     def matches(self, frame: Frame) -> bool:
@@ -159,6 +161,56 @@ ENTRY_POINTS = (
         "ray.train.torch.{class}.fit",
         "launcher",
         container=True,
+    ),
+    # inference servers, where one process of them waits for others
+    EntryPoint(
+        r"vllm/v1/engine/utils\.py",
+        "wait_for_engine_startup",
+        "vllm.v1.engine.utils.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
+        r"vllm/v1/worker/\w+_worker\.py",
+        r"init_device|load_\w+|determine_available_memory|compile_or_warm_up_model",
+        "vllm.v1.worker.{class}.{name}",
+        stage=True,
+    ),
+    EntryPoint(
+        r"vllm/v1/executor/multiproc_executor\.py",
+        "wait_for_ready|collective_rpc|worker_busy_loop",
+        "vllm.v1.executor.{class}.{name}",
+        stage=True,
+    ),
+    EntryPoint(
+        r"vllm/\S*/shm_broadcast\.py", "wait_until_ready", "vllm.{class}.{name}", stage=True
+    ),
+    EntryPoint(
+        r"sglang/srt/(?:model_executor/model_runner|managers/scheduler)\.py",
+        r"init_torch_distributed|load_\w+|event_loop\w*",
+        "sglang.srt.{class}.{name}",
+        stage=True,
+    ),
+    EntryPoint(
+        r"sglang/srt/entrypoints/engine\.py",
+        r"_wait_for_scheduler_ready|_?launch_subprocesses",
+        "sglang.srt.entrypoints.engine.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
+        r"sglang/srt/utils/\w+\.py",
+        "wait_port_available",
+        "sglang.srt.utils.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
+        r"trl/(?:extras|generation)/vllm_client\.py",
+        "check_server",
+        "trl.VLLMClient.check_server",
+        "launcher",
+        telling=True,
     ),
     # Lightning
     EntryPoint(

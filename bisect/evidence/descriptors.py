@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple
 
 from ..base.proc import LARGEST, list_pids, read_stat
 from ..base.process_facts import Descriptor, PipeEnd, Socket
+from .process_names import name_of
 
 _STATES = (
     "", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE",
@@ -420,6 +421,6 @@ def name_ends(ends: Iterable[DescriptorHolder]) -> tuple[PipeEnd, ...]:
     """Return these ends with the names and parents of the processes that have them."""
     known = [(end, read_stat(end.pid)) for end in ends]
     return tuple(
-        PipeEnd(end.pid, end.fd, about.comm if about else "", about.ppid if about else 0)
+        PipeEnd(end.pid, end.fd, name_of(end.pid), about.ppid if about else 0)
         for end, about in known
     )

@@ -31,8 +31,10 @@ from ..base.process_facts import (
     Sample,
     Socket,
     Syscall,
+    TakenPort,
     Thread,
 )
+from ..base.server_processes import name_server_process
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
 from .awaited_files import find_awaited_files
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
@@ -46,10 +48,12 @@ from .process import (
     started,
     words_of,
 )
+from .process_names import name_of
 from .queue_addresses import read_unserved_addresses
 from .ray_cluster import read_ray_cluster
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads
+from .taken_ports import find_awaited_ports
 
 NO_TASKS = LoopTasks()
 NO_STATUS = kernel.ProcessStatus(0, ())
@@ -93,6 +97,7 @@ class PartialLook:
     dump: str = ""
     build: Build | None = None
     ray: RayCluster | None = None
+    taken_ports: tuple[TakenPort, ...] = ()
     missing: list[str] = field(default_factory=list)
 
 
@@ -206,6 +211,8 @@ def _is_about_a_socket(thread: Kernel) -> bool:
 async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end: float) -> None:
     """Fill in, until `end`, who holds the other ends of what the threads of `pids` wait for."""
     wanted: set[str] = set()
+    ports = [find_awaited_ports(one.threads, one.sockets) for one in found]
+    wanted.update(f"socket:[{inode}]" for awaited in ports for inode in awaited.values())
     for one in found:
         for descriptor in list_descriptors_in_calls(one):
             wanted |= _links_of_other_end(descriptor, one.sockets)
@@ -218,13 +225,22 @@ async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end
         for one in found:
             one.missing.append(descriptors.ENDS_UNKNOWN)
         ends = _find_sockets_looked_at(pids, found)
-    for pid, one in zip(pids, found, strict=True):
+    for pid, one, awaited in zip(pids, found, ports, strict=True):
+        one.taken_ports = tuple(
+            _make_taken_port(port, ends.get(f"socket:[{inode}]", ()))
+            for port, inode in sorted(awaited.items())
+        )
         one.kernel = tuple(
             replace(thread, syscall=_add_ends_to_call(pid, thread.syscall, one, ends))
             if thread.syscall is not None
             else thread
             for thread in one.kernel
         )
+
+
+def _make_taken_port(port: int, holders: Sequence[descriptors.DescriptorHolder]) -> TakenPort:
+    holder = min((one.pid for one in holders), default=None)
+    return TakenPort(port, holder, name_of(holder) if holder is not None else "")
 
 
 def _find_sockets_looked_at(
@@ -304,7 +320,7 @@ def _add_ends_to_descriptor(
         return one
     links = _links_of_other_end(one, found.sockets)
     pids = tuple(dict.fromkeys(end.pid for link in links for end in ends.get(link, ())))
-    names = tuple(about.comm if (about := read_stat(other)) else "" for other in pids)
+    names = tuple(name_of(other) for other in pids)
     return replace(one, socket=replace(one.socket, peer_pids=pids, peer_names=names))
 
 
@@ -513,7 +529,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         at=found.at,
         pid=target.pid,
         ppid=about.ppid,
-        name=about.comm,
+        name=name_server_process(found.command, about.comm),
         command=found.command,
         age=max(0.0, uptime - about.started / _TICKS),
         state=found.kernel[0].state if found.kernel else about.state,
@@ -545,6 +561,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         status=exit_code(target.pid) if about.state == "Z" else None,
         build=found.build,
         ray=found.ray,
+        taken_ports=found.taken_ports,
     )
 
 

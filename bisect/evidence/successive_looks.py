@@ -49,6 +49,7 @@ def complete_look(before: Look, after: Look) -> Look:
         threads=threads,
         stale_locks=after.stale_locks or before.stale_locks,
         awaited_files=after.awaited_files or before.awaited_files,
+        taken_ports=after.taken_ports or before.taken_ports,
         dump=format_stacks(after.pid, after.command or (after.name,), threads),
     )
 

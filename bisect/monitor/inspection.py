@@ -26,6 +26,7 @@ from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.process import leave_out_services
 from ..evidence.ray_cluster import find_actors
+from ..evidence.server_family import list_server_processes
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
@@ -96,6 +97,9 @@ class Inspection(LookSeries):
             if "ray" in member.versions and not member.is_actor and len(below) == len(shown):
                 shown = [*shown, *(set(find_actors(member.pid)) - set(shown))]
             targets += [(member, Target(pid, "child")) for pid in shown]
+        # What started the ranks of an inference server waits for them, and they for it.
+        beside = list_server_processes([m.pid for m in members])
+        targets += [(members[0], Target(pid, "child")) for pid in beside]
         holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [*(t for _, t in targets if t not in paused), *holders]

@@ -155,18 +155,23 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
     if len(gone) < job.members.size:
         return None
     # A server that is told to end kills what it has started: whoever reaped that has its status.
-    is_unknown = any(m.status is None and not m.is_actor for m in gone)
+    is_unknown = any(m.status is None and not _is_ended_by_others(m) for m in gone)
     return "interrupted" if is_unknown and job.outer.were_interrupted() else "done"
 
 
 def _has_failed(member: RankState) -> bool:
     """Return whether the status with which a rank ended says that it failed. Of an actor only a
     signal says so that nobody sends: ray.kill() and the end of its driver end it with status 1, or
-    by SIGTERM or SIGKILL, and what a method raises goes to the driver.
+    by SIGTERM or SIGKILL, and what a method raises goes to the driver. An inference server that
+    ends kills its ranks.
     """
-    if member.is_actor:
+    if _is_ended_by_others(member):
         return member.status is not None and -member.status in _FAULTS
     return member.status not in (0, None)
+
+
+def _is_ended_by_others(member: RankState) -> bool:
+    return member.is_actor or (member.is_of_server and member.quiet)
 
 
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)

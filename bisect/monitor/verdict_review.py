@@ -81,6 +81,8 @@ class VerdictReview:
             return False
         inspection.remember_places()
         named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        if not named & {m.rank for m in job.members}:
+            named |= {*verdict.ranks.waiting}
         stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
         is_due = False
         if stands and not self._is_held():
@@ -102,7 +104,10 @@ class VerdictReview:
         assert job.verdict is not None
         if job.verdict.outcome == "interrupted":
             return
-        named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
+        found = job.verdict.ranks
+        named = {*(found.culprit or found.stuck)}
+        if not named & {m.rank for m in job.members}:  # a part of a server that is no rank
+            named = {*found.waiting}
         members = [m for m in job.members if m.rank in named]
         if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
             from .inspection import Inspection, note_spins

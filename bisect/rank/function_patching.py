@@ -328,12 +328,19 @@ def patch_attribute(
         if not hasattr(module, attribute):
             return None
         return replace_torch_function(module, attribute, lambda function, depth: made(function))
+    return exchange_code(find_function(module, attribute), made)
+
+
+def find_function(module: ModuleType, attribute: str) -> Any:
+    """Return the function, or the method of a class, that `module` defines as `attribute` (dotted),
+    without what makes it static or of the class; None where it has none.
+    """
     *owners, name = attribute.split(".")
     owner: Any = module
     for one in owners:
         owner = getattr(owner, one, None)
     found = vars(owner).get(name) if owner is not None else None
-    return exchange_code(getattr(found, "__func__", found), made)
+    return getattr(found, "__func__", found)
 
 
 def wrap_in_step(function: Function, begin: Begin) -> Function:

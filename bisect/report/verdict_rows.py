@@ -5,10 +5,11 @@ of waits, the cause, what it rests on, and what to do next.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..base.command_words import starts_one_node
-from ..base.identity import RankId, name_rank
+from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.masking import mask_text
 from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
@@ -23,9 +24,11 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
+from ..diagnosis.call_site import describe_exit as describe_exit
 from ..diagnosis.compilation import describe_compilations
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.server_roles import find_roles, put_roles
 from ..search.trial_results import estimate_proof
 from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows, make_rows
 
@@ -69,7 +72,27 @@ def word_verdict(
     room = most - hangs - sum(map(count_lines, (head, middle, end)))
     rows = [*add_detail(head, chain_texts(verdict, room)), *middle, *proof]
     kept = limit_rows(rows, most - count_lines(end))
-    return change_texts(Answer(_word_verdict_headline(verdict, ranks), (*kept, *end)), mask_text)
+    answer = Answer(_word_verdict_headline(verdict, ranks), (*kept, *end))
+    roles = find_roles(ranks) or {one.rank: one.role for one in verdict.where if one.role}
+    return change_texts(_call_by_roles(answer, roles), mask_text)
+
+
+def _call_by_roles(answer: Answer, roles: Mapping[RankId, str]) -> Answer:
+    """Return an answer about an inference server with the roles of its ranks in place of their
+    numbers: whole where a culprit is named, short in all that follows.
+    """
+    if not roles:
+        return answer
+    short = {rank: role.partition(" of ")[0] for rank, role in roles.items()}
+    rows = [
+        replace(
+            row,
+            text=put_roles(row.text, roles if row.label == "culprit" else short),
+            detail=tuple(put_roles(text, short) for text in row.detail),
+        )
+        for row in answer.rows
+    ]
+    return Answer(put_roles(answer.headline, short), tuple(rows))
 
 
 def word_recorded_verdict(
@@ -185,8 +208,9 @@ def _get_likeness(one: Where | Verdict) -> tuple[str | None, ...]:
 
 def _name_culprits(ranks: Sequence[RankId], where: Sequence[Where]) -> str:
     """Return ranks, and the process of the first."""
-    who = format_ranks(ranks)
     first = where[0] if where else None
+    nameless = first is not None and isinstance(first.rank, UnknownRank)
+    who = first.role if first is not None and first.role and nameless else format_ranks(ranks)
     if first is None or first.pid is None:
         return who
     gpu = f" gpu {first.gpu}" if first.gpu is not None else ""
@@ -217,19 +241,6 @@ def _dead_rank_rows(facts: Sequence[RankFacts]) -> list[Row]:
         rows += make_rows("culprit", f"rank {one.rank}   {where}{describe_exit(one)}")
     left = [f"and {format_ranks(r.rank for r in facts[2:])}"] if len(facts) > 2 else []
     return add_detail(rows, left)
-
-
-def describe_exit(facts: RankFacts) -> str:
-    """Return in words how a rank left."""
-    if facts.error:
-        return f"ended by {facts.error}"
-    if facts.status is None:
-        return "is gone"
-    if facts.status < 0:
-        return f"ended by signal {-facts.status}"
-    if facts.status == 0:
-        return "left early, with status 0"
-    return f"ended with status {facts.status}"
 
 
 def compilation_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import own_scripts
@@ -76,3 +77,23 @@ def test_a_spawned_rank_that_died_before_it_said_hello_is_no_rank_that_never_sta
 ) -> None:
     (script,) = script_shelf.chosen(["spawn_rank_killed_as_it_starts"])
     check(own_scripts.under_run(script, options(tmp_path)), script, tmp_path)
+
+
+# A lock below an engine and its ready pipes; one that died while its launcher reads another's pipe.
+SERVERS = ("server_vllm_weights_lock_held", "server_sglang_scheduler_killed")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("mode", ["run", "attach"])
+def test_a_server_that_does_not_start_leads_to_the_worker_that_stands_still(
+    mode: str, name: str, tmp_path: Path
+) -> None:
+    (script,) = script_shelf.chosen([name])
+    ask = own_scripts.under_run if mode == "run" else own_scripts.by_attach
+    check(ask(script, options(tmp_path)), script, tmp_path)
+
+
+def test_a_server_that_is_ready_is_no_hang(tmp_path: Path) -> None:
+    (script,) = script_shelf.chosen(["server_sglang_idle"])
+    quick = replace(script, amount=20.0)
+    check(own_scripts.under_run(quick, options(tmp_path)), quick, tmp_path)

@@ -59,7 +59,11 @@ def _child(scene: Scene) -> ProcessSnapshot | None:
     those whose output is read: whose end is awaited, others tell.
     """
     reads = scene.call in TRANSFER_CALLS | POLL_CALLS and scene.inside(r"/subprocess\.py") is None
-    known = {v.look.pid: v for v in scene.workers if (v.threads or reads) and not _helps(v)}
+    known = {
+        v.look.pid: v
+        for v in scene.workers
+        if (v.threads or reads) and not _helps(v) and v.look.pid in scene.started
+    }
     wait = scene.verdict.waits_for
     if wait is not None and wait.kind in ("process", "pipe", "socket") and wait.pid in known:
         return known[wait.pid]

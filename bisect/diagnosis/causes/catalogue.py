@@ -105,7 +105,9 @@ FAMILIES = (
     ),
     _family_of(actors),
     CauseFamily(
-        "engines", "Engines that wait for their workers: vLLM", other_runtimes.PLACEMENT_CAUSES
+        "engines",
+        "Inference servers: engines that wait for their workers, ports that are taken",
+        other_runtimes.SERVER_CAUSES,
     ),
     _family_of(gpu),
     CauseFamily(

@@ -23,7 +23,7 @@ from ..common_path import CollectivePlace, find_collective_place
 from ..frames import frame_owner, job_frames, unqualified_name
 from ..group_values import read_group_values
 from ..log_divergence import find_mismatch
-from ..process_snapshot import ProcessSnapshot, merge_looks
+from ..process_snapshot import ProcessSnapshot, find_descendants, merge_looks
 from ..public_calls import GroupWait, find_group_wait
 from ..rank_waits import RankWait, sort_by_telling
 from ..single_ranks import is_gone
@@ -141,6 +141,17 @@ class Scene:
         families = self.subject.children if self.subject else ()
         views = (merge_looks(looks) for looks in families)
         return tuple(view for view in views if view is not None and view.state not in "ZX")
+
+    @cached_property
+    def started(self) -> frozenset[int]:
+        """The pids of what the subject has started: all of `workers` but what has started itself,
+        or stands beside it, in an inference server.
+        """
+        subject = self.subject
+        if subject is None or subject.pid is None:
+            return frozenset()
+        below = find_descendants(subject, subject.pid)
+        return frozenset(looks[-1].pid for looks in below)
 
     @cached_property
     def mismatch(self) -> Mismatch | None:

@@ -110,7 +110,28 @@ def _in_a_group(scene: Scene) -> Found | None:
     return Found(f"it waits in {where}")
 
 
-PLACEMENT_CAUSES = (
+def _port_is_taken(scene: Scene) -> Found | None:
+    """A process waits for a port to become free, and another one listens there."""
+    taken = next(iter(scene.view.look.taken_ports), None) if scene.view is not None else None
+    if taken is None or taken.holder is None:
+        return None
+    who = f"{taken.holder_name} (pid {taken.holder})"
+    return Found(f"{who} listens at port {taken.port}", {"who": who, "port": str(taken.port)})
+
+
+SERVER_CAUSES = (
+    KnownCause(
+        id="port-taken",
+        title="another process listens at the port that it waits for",
+        signs=(need(_port_is_taken, 0.9, proves=True),),
+        why="It asks for port {port} again and again, and {who} listens there: another server, or "
+        "what is left of an earlier one, whose processes outlive it where it was killed.",
+        avoid=(
+            "end {who}, if it is left of an earlier start",
+            "another port: --port, and where the ranks meet: --nccl-port, --dist-init-addr",
+        ),
+        references=("huggingface/trl#3925", "huggingface/trl#3736"),
+    ),
     KnownCause(
         id="vllm-workers",
         title="vLLM's engine waits for its workers",
@@ -118,7 +139,7 @@ PLACEMENT_CAUSES = (
         why="The engine waits for a worker that still compiles or loads, or is stuck in NCCL; it "
         "says so once a minute.",
         avoid=(
-            "look at the workers, not at the engine: py-spy dump on each of them",
+            "who stands still is at the end of the chain: a worker, or the engine itself",
             "wait while they use CPU; enforce_eager=True leaves compilation out: slower later",
         ),
         references=("vllm-project/vllm#27313", "vllm-project/vllm#6370", "vllm-project/vllm#9920"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.process_facts import Look
+from ...base.server_processes import find_server_process
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
@@ -140,9 +141,15 @@ def _child_of_vfork(scene: Scene) -> Found | None:
 def _awaited_program(scene: Scene) -> Look | None:
     """Return the program of its own that the subject waits for: of a shell, what that runs."""
     chain = find_blocked_processes(scene)[1:]
-    if not chain or any(view.threads and view.look.name.startswith("pt_") for view in chain):
+    if (
+        not chain
+        or chain[0].look.pid not in scene.started
+        or any(view.threads and view.look.name.startswith("pt_") for view in chain)
+    ):
         return None
     direct = chain[0].look
+    if find_server_process(direct.command) is not None:
+        return None  # the parts of a server are no programs that one can run by hand
     if chain[0].threads and direct.command[:1] == (
         scene.view.look.command[:1] if scene.view else ()
     ):

@@ -14,6 +14,7 @@ from ...base.library_functions import Role, find_role
 from ...base.message_queues import list_queue_sockets, waits_at_queue
 from ...base.native_code import CALLS_FOR_PYTHON, CODE_OF_LIBC, CODE_OF_PYTHON
 from ...base.process_facts import Descriptor, Frame, Look, Socket
+from ...base.server_processes import find_server_process
 from ...base.words import format_ranks
 from ..frames import format_frame, format_innermost_frame, is_service_thread
 from ..process_snapshot import ProcessSnapshot
@@ -164,9 +165,13 @@ def format_place(view: ProcessSnapshot) -> str:
 
 
 def format_owner(scene: Scene, view: ProcessSnapshot) -> str:
-    """Return one of the blocked processes in words: "it", or "its child pt_data_worker (4711)"."""
-    own = scene.subject is not None and view.look.pid == scene.subject.pid
-    return "it" if own else f"its child {format_process(view.look)}"
+    """Return one of the blocked processes in words: "it", or "its child pt_data_worker (4711)"; a
+    part of an inference server by its role.
+    """
+    if scene.subject is not None and view.look.pid == scene.subject.pid:
+        return "it"
+    is_part = find_server_process(view.look.command) is not None
+    return f"{'' if is_part else 'its child '}{format_process(view.look)}"
 
 
 def find_used_descriptors(scene: Scene, view: ProcessSnapshot) -> tuple[Descriptor, ...]:

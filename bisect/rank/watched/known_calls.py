@@ -8,12 +8,15 @@ what downloads, loads, compiles or meets others. W&B's is below its own time lim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..function_patching import C10D, COLLECTIVES, POINT_TO_POINT
+from .process_role import GroupNumbers
+from .server_ranks import number_sglang_scheduler, number_vllm_worker
 
 When = Callable[[tuple[Any, ...]], bool]
+Numbers = Callable[[Mapping[str, Any]], "GroupNumbers | None"]
 
 
 class KnownCall(NamedTuple):
@@ -35,6 +38,9 @@ class KnownCall(NamedTuple):
     once: bool = False  # only the first call is a step
     ends_start: bool = False  # once it is done the start-up is over
     when: When | None = None
+    # Of a function that makes a process a rank: which one, by the names of its parameters.
+    numbers: Numbers | None = None
+    lasts: bool = False  # as long as the process: no step
 
     @property
     def module(self) -> str:
@@ -147,6 +153,19 @@ _ROWS = (
     KnownCall("ray.get", "ray._private.worker:get", "ray_get", "Answer of Ray there", "launcher", None),
     KnownCall("ray.wait", "ray._private.worker:wait", "ray_wait", "Answer of Ray there", "launcher", None),
     KnownCall("ray.train.torch.TorchTrainer.fit", "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer.fit", "ray_fit", "Ray Train finished", "fit", None, ends_start=True),
+    # Inference servers: what makes a process a rank, and the steps of one
+    KnownCall("vllm.WorkerProc", "vllm.v1.executor.multiproc_executor:WorkerProc.__init__", "server_worker", "Worker loaded", "model", 1800, numbers=number_vllm_worker),
+    KnownCall("vllm.Worker.init_device", "vllm.v1.worker.gpu_worker:Worker.init_device", "init_device", "Device ready", "accelerator", 300),
+    KnownCall("vllm.Worker.load_model", "vllm.v1.worker.gpu_worker:Worker.load_model", "load_model", "Model loaded", "model", 1800),
+    KnownCall("vllm.Worker.determine_available_memory", "vllm.v1.worker.gpu_worker:Worker.determine_available_memory", "memory", "Memory measured", "model", 600),
+    KnownCall("vllm.Worker.compile_or_warm_up_model", "vllm.v1.worker.gpu_worker:Worker.compile_or_warm_up_model", "warm_up", "Warmed up", "model", 1800, ends_start=True),
+    KnownCall("vllm.CPUWorker.init_device", "vllm.v1.worker.cpu_worker:CPUWorker.init_device", "init_device", "Device ready", "accelerator", 300),
+    KnownCall("vllm.CPUWorker.compile_or_warm_up_model", "vllm.v1.worker.cpu_worker:CPUWorker.compile_or_warm_up_model", "warm_up", "Warmed up", "model", 1800, ends_start=True),
+    KnownCall("vllm.wait_for_engine_startup", "vllm.v1.engine.utils:wait_for_engine_startup", "engine_ready", "Engine ready", "model", 1800, ends_start=True),
+    KnownCall("sglang.run_scheduler_process", "sglang.srt.managers.scheduler:run_scheduler_process", "server_scheduler", "Scheduler ended", "model", None, numbers=number_sglang_scheduler, lasts=True),
+    KnownCall("sglang.Scheduler", "sglang.srt.managers.scheduler:Scheduler.__init__", "scheduler_ready", "Scheduler ready", "model", 1800, ends_start=True),
+    KnownCall("sglang.ModelRunner.init_torch_distributed", "sglang.srt.model_executor.model_runner:ModelRunner.init_torch_distributed", "init_device", "Device ready", "accelerator", 300),
+    KnownCall("sglang.ModelRunner.load_model", "sglang.srt.model_executor.model_runner:ModelRunner.load_model", "load_model", "Model loaded", "model", 1800),
     # The machine and the compiler
     KnownCall("torch.cuda.init", "torch.cuda:_lazy_init", "cuda_init", "CUDA ready", "accelerator", 120, "accelerator", once=True),
     KnownCall("torch.compile", "torch:compile", "compile", "torch.compile called", "fit", 120),

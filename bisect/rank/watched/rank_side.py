@@ -36,9 +36,17 @@ from ...base.variables import (
     STEP_VARIABLE,
 )
 from ..after_import import after_import, before_import, wait_no_more
-from ..function_patching import Undo, patch_with_step
+from ..function_patching import Undo, find_function, list_positional_parameters, patch_with_step
 from .known_calls import KNOWN_CALLS, KnownCall
-from .process_role import Claim, ProcessFacts, Role, decide_role, read_claim, read_group_numbers
+from .process_role import (
+    Claim,
+    GroupNumbers,
+    ProcessFacts,
+    Role,
+    decide_role,
+    read_claim,
+    read_group_numbers,
+)
 from .steps import StepCounter, Steps
 from .user_functions import capture_class, find_definition, parse_classes, parse_steps
 
@@ -167,8 +175,10 @@ class RankSide:
         if self.is_over:
             return None
         if row.step == PROCESS_GROUP:
-            self._join(args, kwargs)
-        if self.steps is None or (row.when is not None and not _is_step(row, args)):
+            self._join(read_group_numbers(args, kwargs, os.environ))
+        elif row.numbers is not None:
+            self._join(self._read_numbers(row, args, kwargs))
+        if self.steps is None or row.lasts or (row.when is not None and not _is_step(row, args)):
             return None
         return self.begin(row)
 
@@ -223,14 +233,27 @@ class RankSide:
             mine = Claim(place.job, place.rank, os.getpid(), trains, self._certain)
             os.environ[CLAIM_VARIABLE] = str(mine)
 
-    def _join(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """A group is joined: if the rank's number was not known, it is the one that joins."""
-        if self._certain or not (self._is_helper or self._forked or self.voice is not None):
+    def _read_numbers(
+        self, row: KnownCall, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> GroupNumbers | None:
+        """Return which rank this process becomes by a call that makes it one."""
+        try:
+            function = find_function(sys.modules[row.module], row.attribute)
+            names = list_positional_parameters(function)
+            return row.numbers({**dict(zip(names, args)), **kwargs}) if row.numbers else None
+        except Exception as error:  # another version may have it differently
+            raise_if_of_the_job(error)
+            return None
+
+    def _join(self, found: GroupNumbers | None) -> None:
+        """A group is joined, or is to be: if the rank's number was not known, it is the one that
+        joins.
+        """
+        if found is None or self._certain:
+            return
+        if not (self._is_helper or self._forked or self.voice is not None):
             return
         try:
-            found = read_group_numbers(args, kwargs, os.environ)
-            if found is None:
-                return
             if self.voice is not None and self.voice.place.rank == found.rank:
                 self.voice.of_world(found.world_size)
                 self._certain = True
@@ -260,7 +283,7 @@ class RankSide:
         self.install(
             row
             for row in KNOWN_CALLS
-            if row.step != PROCESS_GROUP and row.module.partition(".")[0] != "ray"
+            if not _makes_rank(row) and row.module.partition(".")[0] != "ray"
         )
         self.count_steps()
 
@@ -326,6 +349,10 @@ class RankSide:
                 self._undo.pop()()
 
 
+def _makes_rank(row: KnownCall) -> bool:
+    return row.step == PROCESS_GROUP or row.numbers is not None
+
+
 def _is_step(row: KnownCall, args: tuple[Any, ...]) -> bool:
     try:
         return row.when is not None and row.when(args)
@@ -368,7 +395,7 @@ def take_role_at_import(is_child: bool, heard: Callable[[], None]) -> None:
 def _become_helper() -> None:
     global CURRENT
     CURRENT = RankSide(is_helper=True)
-    CURRENT.install(row for row in KNOWN_CALLS if row.step == PROCESS_GROUP)
+    CURRENT.install(row for row in KNOWN_CALLS if _makes_rank(row))
 
 
 def _become_rank(place: Place, trains: bool) -> None:

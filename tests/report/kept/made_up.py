@@ -40,6 +40,8 @@ VERDICT: dict[str, Any] = {
             "last_line_age": 60.2,
             "call": None,
             "waits_for": None,
+            "role": "",
+            "ended": "",
         }
     ],
     "component": "wandb",

@@ -1,0 +1,113 @@
+"""The processes of inference servers, by the titles that they give themselves: what each one does
+in its server, and which of its ranks it is. Pure.
+
+A server starts its ranks itself, as processes of multiprocessing, and gives each a title
+(setproctitle), which overwrites its command line and its variables: vllm/utils/system_utils.py,
+set_process_title; vllm/v1/executor/multiproc_executor.py, WorkerProc; sglang/srt/managers/
+scheduler.py, run_scheduler_process. What was the process of an earlier server has its title still.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class ServerProcess(NamedTuple):
+    """What one process does in its server."""
+
+    name: str  # "Worker_TP1", "EngineCore_DP0", "scheduler TP1"
+    is_rank: bool  # it meets others of its kind in a group
+    is_spawned: bool = False  # by multiprocessing in another process of the server
+    numbers: tuple[tuple[str, int], ...] = ()  # of its kinds of parallelism: (("TP", 1),)
+
+
+class _Title(NamedTuple):
+    pattern: re.Pattern[str]  # of a title; the group `at`: its numbers
+    name: str
+    is_rank: bool = False
+    join: str = "_"  # what stands between its name and its numbers
+
+
+_AT = r"(?P<at>(?:_?[A-Z]+\d+)*)"
+_TITLES = (
+    _Title(re.compile(rf"VLLM::(?:Vllm)?Worker{_AT}$"), "Worker", True),
+    _Title(re.compile(rf"VLLM::EngineCore{_AT}$"), "EngineCore"),
+    _Title(re.compile(r"VLLM::(?:DP_?)?Coordinator(?P<at>)$"), "DPCoordinator"),
+    _Title(re.compile(r"VLLM::APIServer_?(?P<at>\w*)$"), "APIServer"),
+    _Title(re.compile(rf"sglang::scheduler{_AT}$"), "scheduler", True, " "),
+    _Title(re.compile(r"sglang::detokenizer(?P<at>)"), "detokenizer"),
+    _Title(re.compile(r"sglang::data_parallel_controller(?P<at>)"), "data parallel controller"),
+)
+# What a person starts, as a module or a console script: the process that answers requests.
+_SERVERS = {
+    "vllm.entrypoints.openai.api_server": "API server",
+    "vllm.entrypoints.cli.main": "API server",
+    "vllm": "API server",
+    "sglang.launch_server": "SGLang's server",
+    "sglang": "SGLang's server",
+}
+# The steps by which a rank of a server is known (rank/watched/known_calls.py).
+RANK_STEPS = ("server_worker", "scheduler_ready")
+# How the kernel's name of such a process begins, which is the first part of its title.
+NAMES = ("VLLM::", "sglang::")
+_NUMBER = re.compile(r"([A-Z]+)(\d+)")
+_SERVER_WORDS = 4  # of a command line, among which a program stands
+# The outer kinds of parallelism first: torch numbers the ranks of a group in that order
+# (vllm/distributed/parallel_state.py, initialize_model_parallel).
+_ORDER = ("DP", "PP", "PCP", "TP", "ATTN", "EP", "MOE")
+
+
+def find_server_process(words: Sequence[str]) -> ServerProcess | None:
+    """Return what a process does in its server, by its command line; None for any other one."""
+    if not words:
+        return None
+    title = words[0].strip()
+    if "::" in title:
+        for row in _TITLES:
+            if found := row.pattern.match(title):
+                return _read_title(row, found["at"])
+        return None
+    return _find_server(words)
+
+
+def _read_title(row: _Title, at: str) -> ServerProcess:
+    numbers = tuple((kind, int(number)) for kind, number in _NUMBER.findall(at))
+    at = at.strip("_").replace("_", row.join)
+    name = f"{row.name}{row.join if at else ''}{at}"
+    return ServerProcess(name, row.is_rank, is_spawned=True, numbers=numbers)
+
+
+def _find_server(words: Sequence[str]) -> ServerProcess | None:
+    for at, word in enumerate(words[:_SERVER_WORDS]):
+        module = word if words[at - 1] == "-m" else ""
+        script = word.rpartition("/")[2] if at and words[at + 1 : at + 2] == ["serve"] else ""
+        if name := _SERVERS.get(module or script):
+            return ServerProcess(name, is_rank=False)
+    return None
+
+
+def name_server_process(words: Sequence[str], otherwise: str) -> str:
+    """Return the name of a process in its server, `otherwise` for any that is in none."""
+    found = find_server_process(words)
+    return found.name if found is not None else otherwise
+
+
+def number_ranks(titles: Mapping[int, ServerProcess]) -> dict[int, int]:
+    """Return the ranks of processes that one process has started, by pid: a title has a number for
+    each kind of parallelism, of which those of the outer ones count first. {} where two would be
+    the same.
+    """
+    keys = {pid: _sort_key(one) for pid, one in titles.items()}
+    if len(set(keys.values())) != len(keys):
+        return {}
+    tensors = {number for one in titles.values() for kind, number in one.numbers if kind == "TP"}
+    if all({kind for kind, _ in one.numbers} == {"TP"} for one in titles.values()):
+        return {pid: dict(one.numbers)["TP"] for pid, one in titles.items()} if tensors else {}
+    return {pid: rank for rank, pid in enumerate(sorted(keys, key=lambda pid: keys[pid]))}
+
+
+def _sort_key(one: ServerProcess) -> tuple[tuple[int, int], ...]:
+    at = {kind: order for order, kind in enumerate(_ORDER)}
+    return tuple(sorted((at.get(kind, len(at)), number) for kind, number in one.numbers))

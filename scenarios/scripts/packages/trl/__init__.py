@@ -1,0 +1,1 @@
+"""A stand-in for the client of TRL, written from its source."""

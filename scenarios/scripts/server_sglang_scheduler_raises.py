@@ -1,0 +1,25 @@
+"""SGLang: scheduler TP1 ends by an exception before it is one; the server reads the ready pipe of
+TP0, which waits for TP1 in the rendezvous.
+
+SGLang is a stand-in, written from its source. This file is the model with code of its own.
+"""
+
+
+def configure(rank):
+    if rank == 1:
+        raise RuntimeError("429 Client Error: Too Many Requests")
+
+
+# /// case
+# command = "python -m sglang.launch_server --model-path train.py --tp 2 --port $PORT"
+# packages = ["sglang"]
+# needs = ["zmq", "setproctitle"]
+# culprits = [[1]]
+# waiting = [0]
+# steps = ["init_device", "process_group", "script"]
+# after = ["", "torch imported"]
+# own_code = true
+# ends = true
+# calls = ['init_process_group|init_torch_distributed', '^$']
+# says = ['status 1|429']
+# ///

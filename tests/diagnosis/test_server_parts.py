@@ -1,0 +1,66 @@
+"""An engine that stands still is to blame, and not a worker beside which it was seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.base.identity import UnknownRank
+from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.rank_facts import JobFacts, RankFacts
+from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_snapshot
+
+from .made_up import look, rank
+
+ENGINE = 90
+
+
+def waits_for_the_engine(number: int, engine: int = ENGINE) -> RankFacts:
+    socket = Socket(7, "unix", peer="/tmp/q", state="ESTABLISHED", peer_pids=(engine,))
+    end = Descriptor(5, "socket", "socket:[7]", socket=socket)
+    waits = look(
+        "WorkerProc.worker_busy_loop SP/vllm/v1/executor/multiproc_executor.py:160",
+        call="recvfrom",
+        descriptors=(end,),
+        command=(f"VLLM::Worker_TP{number}",),
+        ppid=ENGINE,
+    )
+    return rank(number, waits, waits, waits)
+
+
+def judge(beside: Look, number: int = 2) -> Verdict:
+    first, *others = (waits_for_the_engine(n, beside.pid) for n in range(number))
+    ranks = [replace(first, children=((beside,) * 3,)), *others]
+    verdict, _ = judge_snapshot(JobFacts(ended="still", world_size=number), Snapshot(ranks))
+    return verdict
+
+
+def opens_a_pipe(title: str, pid: int = ENGINE) -> Look:
+    return look(
+        "EngineCore._initialize_kv_caches SP/vllm/v1/engine/core.py:22",
+        pid=pid,
+        ppid=80,
+        call="openat",
+        wchan="wait_for_partner",
+        path="/data/feed",
+        command=(title,),
+        name=title.removeprefix("VLLM::"),
+    )
+
+
+def test_the_engine_is_named_as_a_process_without_a_number() -> None:
+    verdict = judge(opens_a_pipe("VLLM::EngineCore_DP0"))
+    assert verdict.ranks.culprit == (UnknownRank("n01", ENGINE),)
+    assert verdict.ranks.waiting == (0, 1)
+    (where,) = verdict.where
+    assert (where.role, where.pid) == ("EngineCore_DP0", ENGINE)
+    assert where.waits_for is not None
+    assert where.waits_for.what == "/data/feed"
+    assert verdict.chain[-1].target == "/data/feed"
+    assert verdict.chain[0].source.startswith("rank ")
+
+
+def test_a_helper_of_a_rank_that_is_no_server_is_its_ranks() -> None:
+    verdict = judge(opens_a_pipe("python feed.py"), number=1)
+    assert verdict.ranks.culprit == (0,)
