@@ -179,7 +179,8 @@ def test_a_frame_has_the_condition_by_which_only_some_ranks_come(tmp_path: Path)
     ("source", "line", "calls"),
     [
         ("x = one.stdout.readline()\n", 1, ("one.stdout.readline",)),
-        ("words = os.read(\n    ends[0],\n    size(1),\n)\n", 1, ("os.read", "size")),
+        ("words = os.read(\n    ends[0],\n    size(1),\n)\n", 1, ("os.read",)),
+        ("words = os.read(\n    ends[0],\n    size(1),\n)\n", 3, ("size",)),
         ("for row in rows():\n    use(row)\n", 2, ("use",)),
         ("for row in rows():\n    use(row)\n", 1, ("rows",)),
         ("with a() as x, b.c(x):\n    pass\n", 1, ("a", "b.c")),
