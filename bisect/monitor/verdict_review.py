@@ -37,7 +37,7 @@ class VerdictReview:
             return
         gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
         first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
-        gave_up = first is not None and first.rank in verdict.ranks.waiting
+        gave_up = first is not None and first.rank in job.find_members(verdict.ranks.waiting)
         if not job.runs_script or (ended == "crash" and not gave_up):
             self.void_verdict()
 
@@ -80,7 +80,7 @@ class VerdictReview:
         if find_job_end(job):  # meanwhile: how it ended is the verdict, if it is another
             return False
         inspection.remember_places()
-        named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        named = job.find_members((*verdict.ranks.culprit, *verdict.ranks.stuck))
         stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
         is_due = False
         if stands and not self._is_held():
@@ -102,7 +102,7 @@ class VerdictReview:
         assert job.verdict is not None
         if job.verdict.outcome == "interrupted":
             return
-        named = job.verdict.ranks.culprit or job.verdict.ranks.stuck
+        named = job.find_members(job.verdict.ranks.culprit or job.verdict.ranks.stuck)
         members = [m for m in job.members if m.rank in named]
         if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
             from .inspection import Inspection, note_spins
