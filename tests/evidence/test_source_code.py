@@ -12,6 +12,7 @@ from hangbisect.evidence.source_code import (
     add_conditions,
     find_calls,
     find_condition,
+    find_given_texts,
     find_handler,
 )
 from hypothesis import given, settings
@@ -191,3 +192,26 @@ def test_a_frame_has_the_condition_by_which_only_some_ranks_come(tmp_path: Path)
 )
 def test_what_a_line_calls(source: str, line: int, calls: tuple[str, ...]) -> None:
     assert find_calls(source, line) == calls
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("store.get('address-of-the-evaluator')", ("address-of-the-evaluator",)),
+        ("store.wait(['a', 'b'], timedelta(seconds=60))", ("a", "b")),
+        ("store.wait(keys=('a',))", ("a",)),
+        ("store.get(key)", ()),
+        ("store.get(f'ready-{rank}')", ()),
+        ("store.get('x' * 3)", ()),
+        ("print(1, b'bytes')", ()),
+        ("login('hf_' + token, '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')", ("...",)),
+        (f"store.get('{'k' * 300}')", ()),
+        ("def (", ()),
+    ],
+)
+def test_the_texts_that_a_line_gives_to_what_it_calls(source: str, texts: tuple[str, ...]) -> None:
+    found = find_given_texts(source, 1)
+    if texts == ("...",):  # a secret: masked, however that is spelled
+        assert "QwErTyUiOpAsDf" not in "".join(found)
+    else:
+        assert found == texts
