@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..base.lazy_dataclass import dataclass
+from ..base.masking import mask_text
 from ..base.process_facts import Frame, Look, Thread
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from .locks_in_source import add_code_locks
@@ -259,6 +260,7 @@ class _CodeAround(NamedTuple):
     handler: str
     condition: str
     calls: tuple[str, ...]
+    given: tuple[str, ...]
 
 
 def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
@@ -270,8 +272,13 @@ def _find_code_around(frame: Frame) -> _CodeAround:
     source = read_source(frame.file)
     condition = _find_condition_at(frame.file, str(frame.line))
     if not source:
-        return _CodeAround("", condition, ())
-    return _CodeAround(find_handler(source, frame.line), condition, find_calls(source, frame.line))
+        return _CodeAround("", condition, (), ())
+    return _CodeAround(
+        find_handler(source, frame.line),
+        condition,
+        find_calls(source, frame.line),
+        find_given_texts(source, frame.line),
+    )
 
 
 @lru_cache(maxsize=1 << 12)  # ranks stand in few different lines
@@ -299,19 +306,40 @@ def find_calls(source: str, line: int) -> tuple[str, ...]:
     what is called on a value without a name the attribute alone), in the order of the source. ()
     for what is no Python. Never raises.
     """
+    names = (_name_of_function(call.func) for call in _list_calls(source, line))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+_LONGEST_TEXT = 80  # characters of a text that is kept
+
+
+@lru_cache(maxsize=1 << 12)
+def find_given_texts(source: str, line: int) -> tuple[str, ...]:
+    """Return the short texts that `line` gives to what it calls, by themselves or in a list, with
+    secrets masked. Never raises.
+    """
+    found = []
+    for call in _list_calls(source, line):
+        for given in (*call.args, *(one.value for one in call.keywords)):
+            for one in given.elts if isinstance(given, ast.List | ast.Tuple) else [given]:
+                text = one.value if isinstance(one, ast.Constant) else None
+                if isinstance(text, str) and len(text) <= _LONGEST_TEXT:
+                    found.append(mask_text(text))
+    return tuple(found)
+
+
+def _list_calls(source: str, line: int) -> list[ast.Call]:
+    """Return the calls whose functions stand on `line`, in the order of the source."""
     tree = parse_source(source)
     way = find_enclosing_nodes(tree, line) if tree is not None else ()
     statement = next((node for node in reversed(way) if isinstance(node, ast.stmt)), None)
-    if statement is None:
-        return ()
     there = [
-        (node.func.lineno, node.func.col_offset, name)
-        for node in ast.walk(statement)
+        node
+        for node in (ast.walk(statement) if statement is not None else ())
         if isinstance(node, ast.Call)
         and node.func.lineno <= line <= (node.func.end_lineno or node.func.lineno)
-        and (name := _name_of_function(node.func))
     ]
-    return tuple(dict.fromkeys(name for *_, name in sorted(there)))
+    return sorted(there, key=lambda one: (one.func.lineno, one.func.col_offset))
 
 
 def _name_of_function(node: ast.expr) -> str:
