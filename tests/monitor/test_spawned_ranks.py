@@ -92,6 +92,11 @@ def test_what_the_program_waits_for_are_its_ranks() -> None:
     assert verdict.world_size == 4
 
 
+def test_what_the_program_said_is_no_word_of_its_ranks() -> None:
+    said = replace(program(in_barrier(107, 0), asks(108, 1)), last_line="Args parsed")
+    assert [(one.last_line, one.last_line_at) for one in taken(said)[1].ranks] == [("", None)] * 2
+
+
 def test_what_a_rank_has_started_stays_its_child() -> None:
     helper = look("<module> helper.py:1", pid=120, ppid=108, call="read")
     below = look("<module> more.py:1", pid=121, ppid=120, call="read")
