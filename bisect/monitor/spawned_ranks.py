@@ -91,6 +91,8 @@ def _make_rank(program: RankFacts, looks: Sequence[Look], number: int) -> RankFa
         looks=tuple(looks),
         children=find_descendants(program, pid),
         announced="",
+        last_line="",
+        last_line_at=None,
         collectives=(),
         environment={},
     )
