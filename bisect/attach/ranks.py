@@ -25,6 +25,8 @@ from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
 from ..base.server_processes import number_ranks
 from ..diagnosis.actor_threads import put_job_thread_first
+from ..diagnosis.blocked_syscalls import CHILD_WAIT_CALLS, SLEEP_CALLS
+from ..diagnosis.process_snapshot import main_kernel
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals
 from ..evidence.look import Target, take_looks
 from .processes import Process, ProcessTable, processes_above
@@ -316,7 +318,7 @@ def read_ranks_from_stacks(
     the same process has started are ranks as well, and that of one that does not tell, or was not
     seen in time, is unknown. What a rank has forked has its stack, and is none.
     """
-    families: dict[tuple[int, str], dict[int, RankLocals]] = {}
+    families: dict[_Family, dict[int, RankLocals]] = {}
     found = {pid: read_rank_locals(one) for pid, one in looks.items()}
     found |= {pid: RankLocals() for pid in unseen if pid not in found}
     for pid, claim in found.items():
@@ -332,6 +334,11 @@ def read_ranks_from_stacks(
         or (family[1] and any(pid in looks and _meets_ranks(looks[pid]) for pid in members))
         or any(processes[pid].is_rank_of_server for pid in members)
     }
+    telling = {
+        family: members
+        for family, members in telling.items()
+        if not _has_started_the_ranks(looks, members, telling)
+    }
     ranks = {pid for members in telling.values() for pid in members}
     return [
         rank
@@ -339,6 +346,30 @@ def read_ranks_from_stacks(
         if parent not in ranks and not _belongs_to_any(processes, parent, ranks)
         for rank in _family(processes, parent, members, actor)
     ]
+
+
+_Family = tuple[int, str]  # the process that started its members, and their class as actors of Ray
+
+
+def _has_started_the_ranks(
+    looks: Mapping[int, Look],
+    members: Mapping[int, RankLocals],
+    telling: Mapping[_Family, Mapping[int, RankLocals]],
+) -> bool:
+    """Return whether a process that stands alone does nothing but wait for several that it has
+    started, and that tell different numbers: these are the ranks. A loop over them has left the
+    last number among its locals.
+    """
+    if len(members) > 1:
+        return False
+    (pid,) = members
+    task = main_kernel(looks[pid]) if pid in looks else None
+    call = task.syscall if task is not None else None
+    if call is None or call.name not in CHILD_WAIT_CALLS | SLEEP_CALLS:
+        return False
+    started = [told for family, one in telling.items() if family[0] == pid for told in one.values()]
+    numbers = [one.number if one.number is not None else one.local for one in started]
+    return len(numbers) > 1 and len({*numbers} - {None}) == len(numbers)
 
 
 def _meets_ranks(one: Look) -> bool:

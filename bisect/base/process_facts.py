@@ -45,6 +45,10 @@ class Frame:
     handler: str = field(default="", compare=False)
     # Where the source shows that only some ranks come by the line: "if rank == 0".
     condition: str = field(default="", compare=False)
+    # As the source shows: what the line calls ("os.read", "one.stdout.readline"), and the texts
+    # that it gives to what it calls, secrets masked.
+    calls: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
+    given: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
     # As the source shows: the lock that the line waits for, and those that it has taken before
     # (evidence/locks_in_source.py). Only where a thread of the process waits for such a lock.
     takes: CodeLock | None = field(default=None, compare=False)

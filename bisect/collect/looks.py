@@ -28,8 +28,8 @@ from ..base.process_facts import Look
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..diagnosis.actor_threads import put_job_thread_first
+from ..diagnosis.group_values import claimed_world_size
 from ..diagnosis.process_snapshot import main_kernel
-from ..diagnosis.rank_waits import claimed_world_size
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..evidence import movement

@@ -174,7 +174,7 @@ def find_blocking_reason_in(
     """Return what blocks a process; `view` is what its `looks` show together."""
     family = find_descendants(around.facts, view.look.pid)
     wait = (
-        _find_halt(view)
+        _find_halt(view, family)
         or _find_opening_connection(view)
         or _find_lock_wait(view, looks, around)
         or find_node_wait(view)
@@ -191,7 +191,7 @@ def find_blocking_reason_in(
     return describe_loop(_complete_wait(wait, family, around, depth), view, pids)
 
 
-def _find_halt(view: ProcessSnapshot) -> Wait | None:
+def _find_halt(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
     if view.look.frozen:
         return Wait("stopped", f"its control group is frozen: {view.look.frozen}")
     if view.state == "T":
@@ -206,8 +206,18 @@ def _find_halt(view: ProcessSnapshot) -> Wait | None:
         if path or (named is not None and named.kind == "file"):
             where = path or (named.detail if named else "")
             return Wait("file", _joined(where, f"{call}, state D", view.wchan), what=where)
-        return Wait("kernel", _joined(view.wchan, call, "state D"))
+        detail = _joined(view.wchan, call, "state D")
+        copies = [one.pid for looks in family for one in looks[-1:] if _is_copy(one, view.look)]
+        if call == "vfork" and copies:
+            return Wait("process", detail, max(copies))
+        return Wait("kernel", detail)
     return None
+
+
+def _is_copy(child: Look, parent: Look) -> bool:
+    """Return whether a child has not become a program of its own yet (man 2 vfork)."""
+    same = child.ppid == parent.pid and child.name == parent.name
+    return same and (not child.command or child.command == parent.command)
 
 
 def _joined(*parts: str) -> str:

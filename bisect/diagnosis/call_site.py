@@ -33,7 +33,8 @@ _OWN_CODE = ("step", "user")
 _DECORATOR = re.compile(r"_?inner(?:_fn)?|\w*wrapper|wrapped\w*|decorate\w*")
 
 # What Python calls the system calls that it makes without a frame of its own. Only for calls
-# that mean one thing: a futex may be any lock.
+# that mean one thing: a futex may be any lock. What is read or written is called as the source has
+# it, where that is known: files, pipes and terminals have many functions of C for it.
 _PYTHON_NAMES = {
     "nanosleep": "time.sleep",
     "clock_nanosleep": "time.sleep",
@@ -56,6 +57,11 @@ _PYTHON_NAMES = {
     "epoll_wait": "select.epoll.poll",
     "epoll_pwait": "select.epoll.poll",
     "epoll_pwait2": "select.epoll.poll",
+}
+
+_NAMES_IN_SOURCE = {
+    "read": re.compile(r"read\w*|input|load|recv\w*|copyfileobj|next"),
+    "write": re.compile(r"write\w*|print|flush|dump|send\w*|copyfileobj|close"),
 }
 
 
@@ -157,7 +163,12 @@ def _find_direct_call(
     caller = view.call.caller if view.call is not None else ""
     is_foreign = caller != "" and CODE_OF_PYTHON.search(caller) is None
     if not view.holds_gil and not is_foreign and view.call_name in _PYTHON_NAMES:
-        return _PYTHON_NAMES[view.call_name]
+        in_source = _NAMES_IN_SOURCE.get(view.call_name)
+        if in_source is None or not inner.calls:
+            return _PYTHON_NAMES[view.call_name]
+        named = [one for one in inner.calls if in_source.fullmatch(one.rpartition(".")[2])]
+        if len(named) == 1:
+            return named[0]
     return dotted_name(inner)
 
 

@@ -12,9 +12,9 @@ from ..base.checkpoints import Checkpoint
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import NOTHING_MOVES, JobFacts, RankFacts
-from .group_values import find_world_size
+from .group_values import claimed_world_size, find_world_size
 from .process_snapshot import ProcessSnapshot, merge_looks
-from .rank_waits import RankWait, claimed_world_size
+from .rank_waits import RankWait
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 

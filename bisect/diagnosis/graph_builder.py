@@ -32,6 +32,7 @@ from .process_snapshot import (
     put_thread_first,
 )
 from .rank_waits import RankWait
+from .served_ranks import PLACE as CONNECTIONS
 from .single_ranks import is_gone
 from .thread_edges import ThreadEdges, waits_for_a_file_lock
 from .wait_graph import NodeKind, WaitGraph
@@ -352,11 +353,10 @@ class _RankEdges:
         kind: WaitKind = "rank"
         shows = f"it has finished checkpoint {facts.reached}, and is held until all have"
         if not facts.held and found.own_wait is not None:
-            kind = (
-                found.own_wait.kind
-                if found.own_wait.kind in ("collective", "store")
-                else "collective"
-            )
+            is_meeting = found.own_wait.kind in ("collective", "store")
+            kind = found.own_wait.kind if is_meeting else "collective"
+            if self._drawing.nodes[place].kind == "peer":  # no meeting: it may be part of no ring
+                kind = "socket"
             shows = found.own_wait.detail or found.own_wait.kind
         self._drawing.link(name, place, kind, shows)
 
@@ -396,4 +396,6 @@ class _RankEdges:
 def _meeting_kind(place: str) -> NodeKind:
     if place.startswith("our barrier"):
         return "barrier"
+    if place.startswith(CONNECTIONS):
+        return "peer"
     return "store" if place.startswith("store") else "collective"

@@ -104,6 +104,13 @@ def are_paired(a: RankId, b: RankId, transfers: Mapping[RankId, Transfer]) -> bo
     return one.receives != other.receives and not other_tag
 
 
+def keeps_waiting(a: RankId, b: RankId, transfers: Mapping[RankId, Transfer]) -> bool:
+    """Return whether rank `a`, for which a send or a receive of rank `b` waits, stands in one that
+    keeps it there.
+    """
+    return {a, b} <= transfers.keys() and not are_paired(a, b, transfers)
+
+
 def list_followers(transfers: Mapping[RankId, Transfer]) -> Mapping[RankId, frozenset[RankId]]:
     """Return by rank those that wait for it, by the names that they give, by way of others only."""
     direct: dict[RankId, list[RankId]] = {}

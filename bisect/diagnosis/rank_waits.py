@@ -19,14 +19,19 @@ from functools import cached_property
 
 from ..base.addresses import host_of, is_loopback, port_of
 from ..base.identity import ProcessId, RankId
-from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Socket
-from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
 from .collective_mismatch import DEFAULT_GROUP
-from .group_values import GROUP_HELPER, LARGEST_WORLD, RENDEZVOUS_FILES, number
-from .peer_calls import GivenGroup, Transfer, are_paired, find_transfer, list_followers, read_group
+from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
+from .peer_calls import (
+    GivenGroup,
+    Transfer,
+    find_transfer,
+    keeps_waiting,
+    list_followers,
+    read_group,
+)
 from .pending_operations import (
     PendingOperation,
     describe_operation,
@@ -34,6 +39,7 @@ from .pending_operations import (
     find_pending_operations,
 )
 from .process_snapshot import ProcessSnapshot
+from .served_ranks import find_awaited_guests
 from .single_ranks import SingleRank, SingleRanks, is_gone
 
 
@@ -100,6 +106,7 @@ class RankIndex:
             if one.group == "collective" and (found := find_transfer(one.frames)) is not None
         }
         self._behind_others = list_followers(self.transfers)
+        self.guests = find_awaited_guests(members)
         self._inside: dict[tuple[int, frozenset[RankId]], RankGroup] = {}
         self._unfinished = [one for one in self.members.values() if not one.facts.finished]
         self._behind: dict[int, RankGroup] = {}
@@ -305,7 +312,6 @@ def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
 
 
 _FIRST_GROUP = "init_process_group"  # the call that makes it
-_STEP_SIZES = {words.step_size for words in DIALECTS.values() if words.step_size}
 _OTHER_NODES = "ranks of other nodes, which this watch does not see"
 
 
@@ -391,7 +397,7 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
         return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
     pending = index.pending.get(facts.rank)
     if pending is not None and _may_wait_in(pending, single_rank):
-        found = _make_pending_wait(pending, index)
+        found = _make_pending_wait(facts.rank, pending, index)
         if index.all_in_collectives and not unseen_ranks and single_rank.wait is not None:
             detail = f"{pending.operation.kind}: {single_rank.wait.detail}"
             return replace(found, wait=Wait("collective", detail))
@@ -399,6 +405,8 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     transfer = index.transfers.get(facts.rank)
     if transfer is not None and transfer.peer != facts.rank:
         return _make_transfer_wait(facts.rank, transfer, index)
+    if guests := index.guests.get(facts.rank):
+        return RankWait(guests.make_wait(single_rank.wait), guests.ranks, place=guests.place)
     if single_rank.group:
         return _make_peer_wait(single_rank, index, unseen_ranks)
     wait = single_rank.wait
@@ -447,13 +455,14 @@ def _may_wait_in(pending: PendingOperation, single_rank: SingleRank) -> bool:
     return is_anonymous(single_rank.wait)
 
 
-def _make_pending_wait(pending: PendingOperation, index: RankIndex) -> RankWait:
-    place = describe_operation(pending)
+def _make_pending_wait(rank: RankId, pending: PendingOperation, index: RankIndex) -> RankWait:
+    place, peer = describe_operation(pending), pending.operation.peer
+    kept = peer is not None and keeps_waiting(peer, rank, index.transfers)
     of_all = pending.operation.group == DEFAULT_GROUP and pending.operation.peer is None
     found = _make_wait_for_ranks(
         place.removeprefix("collective "), index.named(pending.missing), index if of_all else None
     )
-    return replace(found, waits_for_peers=True, place=place)
+    return replace(found, waits_for_peers=True, place=place, is_kept_by_transfer=kept)
 
 
 def _make_transfer_wait(rank: RankId, transfer: Transfer, index: RankIndex) -> RankWait:
@@ -466,7 +475,7 @@ def _make_transfer_wait(rank: RankId, transfer: Transfer, index: RankIndex) -> R
         wait = Wait("rank", f"{place}, which is not seen from here", rank=peer)
         return RankWait(wait, frozenset(), True, unseen_ranks=f"rank {peer}", place=place)
     found = _make_wait_for_ranks(transfer.call, index.named([peer]))
-    kept = peer in index.transfers and not are_paired(rank, peer, index.transfers)
+    kept = keeps_waiting(peer, rank, index.transfers)
     return replace(
         found, waits_for_peers=True, place=place, transfer=transfer, is_kept_by_transfer=kept
     )
@@ -524,17 +533,3 @@ def _make_wait_for_ranks(
     gone = ", which has left" if is_gone(facts) else ""
     detail = f"{what}: rank {facts.rank}{gone}"
     return RankWait(Wait("rank", detail, facts.pid, None, facts.rank), ranks)
-
-
-def claimed_world_size(ranks: Sequence[RankFacts]) -> int:
-    """Return the largest WORLD_SIZE that a rank has in its environment, 0 if none.
-
-    One that was exported by hand, where srun or mpirun started the ranks, is not theirs.
-    """
-    sizes = [
-        facts.environment.get("WORLD_SIZE", "")
-        for facts in ranks
-        if "TORCHELASTIC_RUN_ID" in facts.environment or not _STEP_SIZES & facts.environment.keys()
-    ]
-    numbers = [int(s) for s in sizes if s.isascii() and s.isdecimal() and len(s) < 7]
-    return max((n for n in numbers if n <= LARGEST_WORLD), default=0)

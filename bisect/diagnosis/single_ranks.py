@@ -106,8 +106,8 @@ def _are_the_same(looks: Sequence[Look], before: Sequence[Look]) -> bool:
 
 
 def _list_source_facts(look: Look) -> list[object]:
-    frames = (frame for thread in look.threads for frame in thread.frames)
-    return [(frame.handler, frame.condition, frame.takes, frame.inside) for frame in frames]
+    frames = (f for thread in look.threads for f in thread.frames)
+    return [(f.handler, f.condition, f.calls, f.given, f.takes, f.inside) for f in frames]
 
 
 def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:

@@ -1,5 +1,5 @@
-"""What the job's source says around a line: whether some ranks only reach it (`if rank == 0:`), and
-whether it stands below an `except`; of locks `locks_in_source` tells.
+"""What the job's source says around a line: whether some ranks only reach it (`if rank == 0:`),
+whether it stands below an `except`, and what it calls; of locks `locks_in_source` tells.
 
 Two ranks that do not make the same call cannot tell which of them is wrong; their source often
 can.
@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from ..base.lazy_dataclass import dataclass
+from ..base.masking import mask_text
 from ..base.process_facts import Frame, Look, Thread
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from .locks_in_source import add_code_locks
@@ -238,8 +240,8 @@ def add_source_code(facts: RankFacts) -> RankFacts:
 
 
 def add_code_around(look: Look) -> Look:
-    """Return a look with the handlers of exceptions in which the main thread's own lines stand, and
-    the conditions by which only some ranks come to them. May block.
+    """Return a look with the handlers of exceptions in which the main thread's own lines stand, the
+    conditions by which only some ranks come to them, and what they call. May block.
     """
     main = look.main
     if main is None:
@@ -252,21 +254,31 @@ def add_code_around(look: Look) -> Look:
     return replace(look, threads=threads)
 
 
-_CodeAround = tuple[str, str]  # a handler and a condition, "" for none
+class _CodeAround(NamedTuple):
+    """What the source says of a line; all of it is false where it says nothing."""
+
+    handler: str
+    condition: str
+    calls: tuple[str, ...]
+    given: tuple[str, ...]
 
 
 def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
-    frames = (
-        replace(f, handler=known[f][0], condition=known[f][1]) if f in known else f
-        for f in thread.frames
-    )
+    frames = (replace(f, **known[f]._asdict()) if f in known else f for f in thread.frames)
     return replace(thread, frames=tuple(frames))
 
 
 def _find_code_around(frame: Frame) -> _CodeAround:
     source = read_source(frame.file)
-    handler = find_handler(source, frame.line) if source else ""
-    return handler, _find_condition_at(frame.file, str(frame.line))
+    condition = _find_condition_at(frame.file, str(frame.line))
+    if not source:
+        return _CodeAround("", condition, (), ())
+    return _CodeAround(
+        find_handler(source, frame.line),
+        condition,
+        find_calls(source, frame.line),
+        find_given_texts(source, frame.line),
+    )
 
 
 @lru_cache(maxsize=1 << 12)  # ranks stand in few different lines
@@ -286,3 +298,55 @@ def find_handler(source: str, line: int) -> str:
 
 def _is_in_body(statement: ast.stmt, line: int) -> bool:
     return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
+
+
+@lru_cache(maxsize=1 << 12)
+def find_calls(source: str, line: int) -> tuple[str, ...]:
+    """Return the functions that `line` calls, as they are written there ("one.stdout.readline"; of
+    what is called on a value without a name the attribute alone), in the order of the source. ()
+    for what is no Python. Never raises.
+    """
+    names = (_name_of_function(call.func) for call in _list_calls(source, line))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+_LONGEST_TEXT = 80  # characters of a text that is kept
+
+
+@lru_cache(maxsize=1 << 12)
+def find_given_texts(source: str, line: int) -> tuple[str, ...]:
+    """Return the short texts that `line` gives to what it calls, by themselves or in a list, with
+    secrets masked. Never raises.
+    """
+    found = []
+    for call in _list_calls(source, line):
+        for given in (*call.args, *(one.value for one in call.keywords)):
+            for one in given.elts if isinstance(given, ast.List | ast.Tuple) else [given]:
+                text = one.value if isinstance(one, ast.Constant) else None
+                if isinstance(text, str) and len(text) <= _LONGEST_TEXT:
+                    found.append(mask_text(text))
+    return tuple(found)
+
+
+def _list_calls(source: str, line: int) -> list[ast.Call]:
+    """Return the calls whose functions stand on `line`, in the order of the source."""
+    tree = parse_source(source)
+    way = find_enclosing_nodes(tree, line) if tree is not None else ()
+    statement = next((node for node in reversed(way) if isinstance(node, ast.stmt)), None)
+    there = [
+        node
+        for node in (ast.walk(statement) if statement is not None else ())
+        if isinstance(node, ast.Call)
+        and node.func.lineno <= line <= (node.func.end_lineno or node.func.lineno)
+    ]
+    return sorted(there, key=lambda one: (one.func.lineno, one.func.col_offset))
+
+
+def _name_of_function(node: ast.expr) -> str:
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        names.append(node.id)
+    return ".".join(reversed(names if isinstance(node, ast.Name) else names[:1]))

@@ -110,8 +110,9 @@ async def _judge_here(
 ) -> tuple[Judgement, Snapshot]:
     """Return how this node judges by what it sees itself, and all that it has seen."""
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
-    ranks = seen.ranks
     facts = make_job_facts(job, ended, due, await _find_who_starts(job))
+    facts, seen = _find_spawned(job, facts, seen)
+    ranks = seen.ranks
     if job.nodes is not None and (lost := job.nodes.list_lost()):
         facts, seen = job.nodes.note_lost(facts, seen, lost)
         ranks = seen.ranks
@@ -126,6 +127,22 @@ async def _judge_here(
         verdict = replace(verdict, outcome="silent")
         job.silent_until = max(until, time.monotonic() + job.limits.stall)
     return Judgement(verdict, facts, ranks, graph, proof, is_step_over), seen
+
+
+def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:
+    """Return the job and its ranks, with those that a lone program has started and that never
+    spoke; the program's own member stands for them from now on.
+    """
+    if facts.ended in NOTHING_MOVES and job.nodes is None:
+        with job.failures.of("look for ranks that were spawned"):
+            from .spawned_ranks import take_spawned_ranks
+
+            program = [one.rank for one in seen.ranks][:1]
+            facts, found = take_spawned_ranks(facts, seen)
+            is_other = found is not seen
+            job.stands_for = {one.rank: rank for rank in program for one in found.ranks if is_other}
+            seen = found
+    return facts, seen
 
 
 async def _judge_with_others(
@@ -285,7 +302,7 @@ def is_long_still(job: Job, verdict: Verdict) -> bool:
     """
     now, limit = time.monotonic(), job.settings["limit"]
     named = {*verdict.ranks.culprit, *verdict.ranks.stuck, *verdict.ranks.waiting}
-    still = seconds_still(job, now, named) or 0.0
+    still = seconds_still(job, now, job.find_members(named)) or 0.0
     return still > IN_DOUBT * job.limits.stall or (bool(limit) and now > job.started + limit)
 
 
@@ -344,6 +361,7 @@ async def find_later_proof(job: Job, seen: Snapshot) -> str:
     with job.failures.of("look for a proof"):
         seen = seen.update(await _add_all_evidence(job, seen.ranks, "still"))
         facts = make_job_facts(job, "still", None, await _find_who_starts(job))
+        facts, seen = _find_spawned(job, facts, seen)
         verdict, graph = judge_snapshot(facts, seen)
         return _find_proof(job, verdict, "still", seen, graph)
     return ""
@@ -428,7 +446,7 @@ def _add_figures(
     """Add how long the culprits have stood still, the time that it took until everything but the
     verdict was on disk, and how many steps of training were done.
     """
-    now, culprits = time.monotonic(), verdict.ranks.culprit
+    now, culprits = time.monotonic(), job.find_members(verdict.ranks.culprit)
     still = seconds_still(job, now, culprits) if culprits else facts.still
     still = verdict.seconds.still if still is None else still  # culprits of another node
     to_verdict = round(now - since, 3)

@@ -206,6 +206,8 @@ class Job:
         self.cannot_look = ""  # why py-spy may not look, "" if it may
         self.machine: MachineFacts | None = None  # as it was when a clock ran out
         self.verdict: Verdict | None = None
+        # By rank that never spoke the member that has started it (monitor/spawned_ranks.py).
+        self.stands_for: dict[RankId, RankId] = {}
         self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
         self.held_back: HeldBack | None = None
         self.closed_at = 0.0
@@ -226,9 +228,15 @@ class Job:
         """When the first rank of the job began."""
         return min((m.began for m in self.members), default=self.began)
 
+    def find_members(self, ranks: Iterable[RankId]) -> set[RankId]:
+        """Return the members that speak for these ranks: themselves, or the program that has
+        started ranks which never spoke.
+        """
+        return {self.stands_for.get(rank, rank) for rank in ranks}
+
     def find_deadlines(self, verdict: Verdict) -> dict[int, float]:
         """Return by rank when (monotonic) the deadlines of those who stand still are over."""
-        stands = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        stands = self.find_members((*verdict.ranks.culprit, *verdict.ranks.stuck))
         return find_deadlines(self.members, stands, self.limits)
 
     @property

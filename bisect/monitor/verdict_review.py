@@ -37,7 +37,7 @@ class VerdictReview:
             return
         gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
         first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
-        gave_up = first is not None and first.rank in verdict.ranks.waiting
+        gave_up = first is not None and first.rank in job.find_members(verdict.ranks.waiting)
         if not job.runs_script or (ended == "crash" and not gave_up):
             self.void_verdict()
 
@@ -80,7 +80,7 @@ class VerdictReview:
         if find_job_end(job):  # meanwhile: how it ended is the verdict, if it is another
             return False
         inspection.remember_places()
-        named = {*verdict.ranks.culprit, *verdict.ranks.stuck}
+        named = job.find_members((*verdict.ranks.culprit, *verdict.ranks.stuck))
         if not named & {m.rank for m in job.members}:
             named |= {*verdict.ranks.waiting}
         stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
@@ -105,7 +105,7 @@ class VerdictReview:
         if job.verdict.outcome == "interrupted":
             return
         found = job.verdict.ranks
-        named = {*(found.culprit or found.stuck)}
+        named = job.find_members(found.culprit or found.stuck)
         if not named & {m.rank for m in job.members}:  # a part of a server that is no rank
             named = {*found.waiting}
         members = [m for m in job.members if m.rank in named]

@@ -25,7 +25,7 @@ from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..base.process_facts import Look
-from ..base.rank_facts import Ended, JobFacts, RankFacts
+from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts
 from ..base.rank_history import SILENT
 from ..base.variables import PACKAGE_VARIABLE
 from ..base.verdict_facts import Ranks, Verdict
@@ -53,6 +53,7 @@ from ..evidence.process import (
 )
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
+from .spawned_ranks import take_spawned_ranks
 from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).
@@ -285,6 +286,8 @@ async def judge_from_outside(
         machine=await read_machine(),
     )
     seen = Snapshot(ranks)
+    if outside.rank_of and ended in NOTHING_MOVES:
+        facts, seen = take_spawned_ranks(facts, seen)
     verdict, graph = judge_snapshot(facts, seen)
     if not outside.rank_of:
         verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)

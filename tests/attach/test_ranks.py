@@ -286,6 +286,37 @@ def test_a_sibling_that_was_not_seen_in_time_is_a_rank_of_unknown_number() -> No
     assert read_ranks_from_stacks(processes, {}, unseen=[103]) == []
 
 
+def waits_for(pid: int, call: str, number: int) -> Look:
+    """A look at a program whose loop over its ranks has left a number behind."""
+    return replace(told(number, pid), kernel=look(pid=pid, call=call).kernel)
+
+
+@pytest.mark.parametrize("call", ["wait4", "clock_nanosleep"])
+def test_who_only_waits_for_ranks_that_it_has_started_is_none_of_them(call: str) -> None:
+    """`for rank in range(4): start(rank)` leaves 3 in a variable of the program's own."""
+    processes = table(process(100), *(process(pid, 100) for pid in (101, 102, 103)))
+    looks = {100: waits_for(100, call, 3), 101: told(0, 101), 102: told(1, 102), 103: told(2, 103)}
+    found = read_ranks_from_stacks(processes, looks)
+    assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1, 103: 2}
+    assert {rank.world for rank in found} == {3}
+
+
+def test_who_waits_for_something_else_than_its_numbered_helpers_is_the_rank() -> None:
+    processes = table(process(100), process(101, 100), process(102, 100))
+    looks = {100: waits_for(100, "recvfrom", 0), 101: told(0, 101), 102: told(1, 102)}
+    found = read_ranks_from_stacks(processes, looks)
+    assert [rank.pid for rank in found] == [100]
+
+
+def test_a_rank_among_others_that_waits_for_its_numbered_helpers_is_one() -> None:
+    script = process(90)
+    ranks, helpers = (process(100, 90), process(101, 90)), (process(110, 100), process(111, 100))
+    looks = {100: waits_for(100, "wait4", 0), 101: told(1, 101)}
+    looks |= {110: told(0, 110), 111: told(1, 111)}
+    found = read_ranks_from_stacks(table(script, *ranks, *helpers), looks)
+    assert {rank.pid: rank.number for rank in found} == {100: 0, 101: 1}
+
+
 # ---- actors of Ray -------------------------------------------------------------------------------
 
 RAY = "/env/lib/python3.11/site-packages/ray"

@@ -14,7 +14,7 @@ from hangbisect.attach.job_looks import JobLooks
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.ranks import Rank
-from hangbisect.base.process_facts import Look, Sample
+from hangbisect.base.process_facts import Descriptor, Look, Sample, Socket
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.collect.looks import RankClasses
 from hangbisect.diagnosis.verdict import judge_snapshot
@@ -36,6 +36,33 @@ RECV = replace(made_up.RECV, sockets=SOCKETS[1:])
 SPIN = look("wait_until train.py:12", call="", state="R", gil=True)
 LOCK = look("BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177", call="clock_nanosleep")
 PLACES = [look(f"load train.py:{line}", call="", state="R", gil=True) for line in range(20, 40)]
+
+LISTENS = Socket(7, "tcp", local="127.0.0.1:5000", state="LISTEN")
+ACCEPTS = look(
+    "socket.accept STD/socket.py:294",
+    "train train.py:29",
+    call="accept4",
+    descriptors=(Descriptor(6, "socket", "socket:[7]", socket=LISTENS),),
+    sockets=(LISTENS,),
+)
+READS = look(
+    "train train.py:44",
+    call="read",
+    descriptors=(Descriptor(4, "pipe", "pipe:[9]", other_ends=(101,)),),
+)
+
+
+def receives(source: int) -> Look:
+    """A rank in recv() from another."""
+    one = look(
+        "recv SP/torch/distributed/distributed_c10d.py:2799",
+        "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+        "exchange train.py:14",
+    )
+    (thread,) = one.threads
+    inner = replace(thread.frames[0], locals=(("src", str(source)), ("tag", "0")))
+    return replace(one, threads=(replace(thread, frames=(inner, *thread.frames[1:])),))
+
 
 Series = list[tuple[Look, ...]]  # of each look, what it found
 
@@ -80,6 +107,9 @@ SCENES: dict[str, Callable[[float], Series]] = {
             strict=True,
         )
     ),
+    "each receives from the other first": lambda at_: still(receives(1), receives(0), at_),
+    "one accepts, the other waits for its own": lambda at_: still(ACCEPTS, RECV, at_),
+    "one reads a pipe of the other": lambda at_: still(READS, RECV, at_),
     "one has ended, the other meets it": lambda at_: list(
         zip(
             at(100, at_, *[ALL_REDUCE] * 6),

@@ -195,3 +195,32 @@ def test_what_starts_a_child_of_multiprocessing_is_no_code_of_the_job() -> None:
     assert job_frames(alone, "") == alone
     typed = stack("get STD/queue.py:171", "<module> <string>:1")
     assert job_frames(typed, "") == typed
+
+
+def with_calls(one: Look, *calls: str) -> Look:
+    """The same look; what the innermost line calls, as its source has it, is known."""
+    (thread,) = one.threads
+    first = replace(thread.frames[0], calls=calls)
+    return replace(one, threads=(replace(thread, frames=(first, *thread.frames[1:])),))
+
+
+@pytest.mark.parametrize(
+    ("call", "calls", "named"),
+    [
+        ("read", ("one.stdout.readline",), "one.stdout.readline"),
+        ("read", ("os.read",), "os.read"),
+        ("read", ("print", "stream.read"), "stream.read"),
+        ("read", ("input",), "input"),
+        ("write", ("stream.write", "len"), "stream.write"),
+        ("write", ("print",), "print"),
+        ("read", ("a.read", "b.read"), "train.vocabulary"),  # which of the two is not known
+        ("read", ("vocabulary_of",), "train.vocabulary"),  # something that reads inside
+        ("read", (), "os.read"),  # no source
+        ("clock_nanosleep", ("pause",), "time.sleep"),
+    ],
+)
+def test_what_reads_is_called_as_the_source_has_it(
+    call: str, calls: tuple[str, ...], named: str
+) -> None:
+    """A file, a pipe and a terminal are read by many functions of C, none of which has a frame."""
+    assert call_of(with_calls(look("vocabulary train.py:15", call=call), *calls)) == named

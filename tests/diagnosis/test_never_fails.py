@@ -24,7 +24,7 @@ from hangbisect.base.process_facts import (
     Syscall,
     Thread,
 )
-from hangbisect.base.rank_facts import Ended, JobFacts, RankFacts
+from hangbisect.base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.rows import format_good_run, word_good_run
@@ -275,3 +275,32 @@ def test_candidates_and_the_chain_are_what_they_promise(
     if verdict.ranks.culprit:
         assert verdict.candidates[0].ranks == verdict.ranks.culprit
     assert all(a.target == b.source for a, b in pairwise(verdict.chain))
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
+@given(JOBS, MANY)
+def test_where_nothing_moves_who_moved_is_not_blamed(
+    facts: JobFacts, ranks: list[RankFacts]
+) -> None:
+    if facts.ended in NOTHING_MOVES:
+        moved = {r.rank for r in ranks if r.moved and r.alive and not r.left}
+        assert not moved & {*judge_job(facts, ranks).ranks.culprit}
+
+
+@pytest.mark.timeout(600)
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=list(HealthCheck))
+@given(JOBS, MANY)
+def test_not_all_are_blamed_where_some_wait_for_the_rest(
+    facts: JobFacts, ranks: list[RankFacts]
+) -> None:
+    """Of those that had more to do, who waits for one that does not wait for it in turn."""
+    if facts.ended not in NOTHING_MOVES:
+        return
+    verdict, graph = judge_job_with_graph(facts, ranks)
+    rest = {r.rank for r in ranks if not r.finished}
+    if len(rest) < 2 or not {*verdict.ranks.culprit} >= rest:
+        return
+    for rank in rest:
+        for other in _waits_for(graph, rank) & rest:
+            assert rank in _waits_for(graph, other), (rank, other)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.process_facts import Frame, Look
-from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.collect.looks import classify_ranks
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
@@ -258,3 +258,41 @@ def test_whatever_ranks_wait_for_one_that_moved_is_never_named(
     ]
     verdict = judge_job(job("late", len(ranks)), facts)
     assert not {r.rank for r in facts if r.moved} & {*verdict.ranks.culprit}
+
+
+def logged(facts: RankFacts, kind: str, peer: int) -> RankFacts:
+    """A rank with the log of `hangbisect run`, whose last operation is this one."""
+    last = Collective("0", kind, 1, "train.py:14 exchange", at=90.0, done=False, peer=peer)
+    log = CollectiveLog("ring", (last,), {"0": (0, 1, 2, 3)})
+    return replace(facts, collectives=(log,))
+
+
+def in_barrier(number: int) -> RankFacts:
+    waits = Collective("0", "barrier", 1, "train.py:24 main", at=90.0, done=False)
+    log = CollectiveLog("ring", (waits,), {"0": (0, 1, 2, 3)})
+    return replace(still(number, call("barrier", 24, "None")), collectives=(log,))
+
+
+@pytest.mark.parametrize("kind", ["recv", "send"])
+def test_a_ring_is_one_where_a_log_tells_of_it_as_well(kind: str) -> None:
+    """The same answer below `hangbisect run`, which has logs, as by `attach`, which has none."""
+    place = recv if kind == "recv" else send
+    ranks = [
+        in_barrier(0),
+        logged(still(1, place(2)), kind, 2),
+        logged(still(2, place(1)), kind, 1),
+        in_barrier(3),
+    ]
+    bare = [replace(facts, collectives=()) for facts in ranks]
+    for known in (ranks, bare):
+        verdict, graph = judge_job_with_graph(job("late", 4), known)
+        assert verdict.ranks.culprit == (1, 2)
+        assert verdict.ranks.waiting == (0, 3)
+        assert verdict.cause is not None
+        assert verdict.cause.id == "deadlock"
+        assert find_proof_of_hang(verdict, Snapshot(known), graph)
+
+
+def test_a_send_and_its_receive_in_the_logs_are_no_ring() -> None:
+    ranks = [logged(still(0, send(1)), "send", 1), logged(still(1, recv(0)), "recv", 0)]
+    assert not judge_job_with_graph(job("late", 2), ranks)[1].deadlocks

@@ -10,7 +10,9 @@ from hangbisect.base.rank_facts import Collective, CollectiveLog
 from hangbisect.evidence.source_code import (
     add_code_around,
     add_conditions,
+    find_calls,
     find_condition,
+    find_given_texts,
     find_handler,
 )
 from hypothesis import given, settings
@@ -172,3 +174,44 @@ def test_a_frame_has_the_condition_by_which_only_some_ranks_come(tmp_path: Path)
     told = add_code_around(Look(1.0, 7, 1, "python", (), 1.0, "S", "py-spy", threads=threads))
     assert told.main is not None
     assert [frame.condition for frame in told.main.frames] == ["if rank == 2", ""]
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "calls"),
+    [
+        ("x = one.stdout.readline()\n", 1, ("one.stdout.readline",)),
+        ("words = os.read(\n    ends[0],\n    size(1),\n)\n", 1, ("os.read",)),
+        ("words = os.read(\n    ends[0],\n    size(1),\n)\n", 3, ("size",)),
+        ("for row in rows():\n    use(row)\n", 2, ("use",)),
+        ("for row in rows():\n    use(row)\n", 1, ("rows",)),
+        ("with a() as x, b.c(x):\n    pass\n", 1, ("a", "b.c")),
+        ("table[0]().read()\n", 1, ("read",)),
+        ("x = 1\n", 1, ()),
+        ("def (", 1, ()),
+    ],
+)
+def test_what_a_line_calls(source: str, line: int, calls: tuple[str, ...]) -> None:
+    assert find_calls(source, line) == calls
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("store.get('address-of-the-evaluator')", ("address-of-the-evaluator",)),
+        ("store.wait(['a', 'b'], timedelta(seconds=60))", ("a", "b")),
+        ("store.wait(keys=('a',))", ("a",)),
+        ("store.get(key)", ()),
+        ("store.get(f'ready-{rank}')", ()),
+        ("store.get('x' * 3)", ()),
+        ("print(1, b'bytes')", ()),
+        ("login('hf_' + token, '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')", ("...",)),
+        (f"store.get('{'k' * 300}')", ()),
+        ("def (", ()),
+    ],
+)
+def test_the_texts_that_a_line_gives_to_what_it_calls(source: str, texts: tuple[str, ...]) -> None:
+    found = find_given_texts(source, 1)
+    if texts == ("...",):  # a secret: masked, however that is spelled
+        assert "QwErTyUiOpAsDf" not in "".join(found)
+    else:
+        assert found == texts

@@ -187,16 +187,25 @@ def find_stuck_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
 
 
 def _find_joined_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
-    """Return the thread that the main thread joins, where there is no other: one that only waits
-    (for an event that nobody sets) looks like one of a library that waits for work.
+    """Return the thread that the main thread joins, where there is no other, or all others meet in
+    a Barrier: one that only waits (for an event that nobody sets) looks like one of a library that
+    waits for work.
     """
     frame, view = _waiting_frame(scene), scene.view
     if frame is None or view is None or unqualified_name(frame.name) not in _JOINS:
         return None
     tasks = {task.tid: task for task in view.look.kernel}
     others = [thread for thread in view.threads if thread is not view.main]
-    task = tasks.get(others[0].os_id or 0) if len(others) == 1 else None
+    is_clear = len(others) == 1 or (bool(others) and all(map(_find_barrier, others)))
+    task = tasks.get(others[0].os_id or 0) if is_clear else None
     return (others[0], task) if task is not None and task.state in "SD" else None
+
+
+def _find_barrier(thread: Thread) -> Frame | None:
+    """Return the frame of threading.Barrier in which a thread waits, None if it does not."""
+    python = [frame for frame in thread.frames if not frame.native][:5]
+    own = (f for f in python if f.file.endswith("/threading.py"))
+    return next((f for f in own if unqualified_name(f.name) == "_wait"), None)
 
 
 def _thread_stands_still(scene: Scene) -> Found | None:
@@ -205,7 +214,8 @@ def _thread_stands_still(scene: Scene) -> Found | None:
     if found is None:
         return None
     thread, task = found
-    frame = scene.users_frame(thread.frames) or innermost_python_frame(thread.frames)
+    frame = scene.users_frame(thread.frames) or _find_barrier(thread)
+    frame = frame or innermost_python_frame(thread.frames)
     where = format_frame(frame) if frame is not None else "native code"
     call = task.syscall.name if task.syscall is not None else ""
     name = f"thread {thread.name or thread.os_id}"

@@ -6,6 +6,7 @@ import re
 import signal
 
 from ...base.identity import RankId
+from ...base.process_facts import Frame
 from ...base.rank_facts import RankFacts
 from ...base.words import begin_sentence, format_ranks
 from ..collective_mismatch import (
@@ -299,7 +300,20 @@ def _asks_the_store(scene: Scene) -> Found | None:
     )
     frame = own or next(iter(scene.python), None)
     where = format_frame(frame) if frame is not None else "unknown code"
-    return Found(f"it waits for the store in {where}", {"place": where})
+    key = _read_key(frame)
+    words = f"it waits for the store in {where}"
+    return Found(words if key == _A_KEY else f"{words}, for {key}", {"place": where, "key": key})
+
+
+_A_KEY = "a key"
+_ASKS = re.compile(r"get|wait|check|multi_get|wait_for_key\w*")  # of torch.distributed.Store
+
+
+def _read_key(frame: Frame | None) -> str:
+    """Return in words the keys that a line asks the store for, as its source has them."""
+    asks = any(_ASKS.fullmatch(one.rpartition(".")[2]) for one in (frame.calls if frame else ()))
+    keys = [f'"{text}"' for text in (frame.given if frame is not None and asks else ())]
+    return f"the key{'s' * (len(keys) > 1)} {', '.join(keys)}" if keys else _A_KEY
 
 
 _reads_a_key = native_in(
@@ -471,7 +485,7 @@ CAUSES = (
             also(_reads_a_key, 0.4),
             unless(makes_a_group),
         ),
-        why="In {place} it asks the process group's store for a key; the rank that was to set it "
+        why="In {place} it asks the process group's store for {key}; the rank that was to set it "
         "has not, and the store waits for it until its time limit.",
         avoid=(
             "the rank that sets the key must come by that line: look for a condition before it",

@@ -154,6 +154,8 @@ def _awaited_program(scene: Scene) -> Look | None:
         scene.view.look.command[:1] if scene.view else ()
     ):
         return None  # a worker, not a program
+    if _child_of_vfork(scene) is not None:
+        return None  # none yet
     program = direct
     while program.name in _SHELLS:
         inside = next((c for c in scene.children if c.ppid == program.pid), None)

@@ -183,3 +183,27 @@ def test_the_only_other_thread_is_the_one_that_is_joined_whatever_it_waits_for()
     assert "thread check" in found["thread-stuck"].why
     two = beside(alone, ("other", waits))
     assert "thread-stuck" not in causes_of((facts, [first(two), ranks[1]]))
+
+
+def test_threads_that_meet_in_a_barrier_are_the_jobs_own() -> None:
+    """No library's thread waits for work there; one elsewhere may be the one that is joined."""
+    facts, ranks = thread()
+    meets = (
+        "Condition.wait STD/threading.py:327",
+        "Barrier._wait STD/threading.py:732",
+        "Barrier.wait STD/threading.py:697",
+        "Thread.run STD/threading.py:982",
+    )
+    one = look(
+        "Thread._wait_for_tstate_lock STD/threading.py:1139",
+        "Thread.join STD/threading.py:1119",
+        "load train.py:23",
+        args=FOREVER,
+    )
+    three = beside(one, ("first", meets), ("second", meets), ("third", meets))
+    found = causes_of((facts, [first(three), ranks[1]]))
+    assert next(iter(found)) == "thread-stuck"
+    assert "Barrier" in found["thread-stuck"].why
+    waits = ("Event.wait STD/threading.py:629", "Thread.run STD/threading.py:982")
+    mixed = beside(one, ("first", meets), ("other", waits))
+    assert "thread-stuck" not in causes_of((facts, [first(mixed), ranks[1]]))

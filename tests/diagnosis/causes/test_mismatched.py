@@ -318,3 +318,33 @@ def test_where_nobody_waits_for_it_in_a_step_it_is_not_short_of_batches() -> Non
     loads = look("read data.py:3", *IN_THE_LOOP[1:], call="recvfrom")
     ranks = [rank(0, loads), rank(1, sleeps_in("on_run_end"))]
     assert "uneven-batches" not in causes_of((job(), ranks))
+
+
+def with_source(facts: Facts, calls: tuple[str, ...], given: tuple[str, ...]) -> Facts:
+    """The same, with what the source says of the line that asks the store."""
+    told, ranks = facts
+    last = ranks[-1]
+    (one, *more) = last.looks
+    (thread, *threads) = one.threads
+    frames = tuple(
+        f if f.native or f.file.startswith("/venv") else replace(f, calls=calls, given=given)
+        for f in thread.frames
+    )
+    looks = (replace(one, threads=(replace(thread, frames=frames), *threads)), *more)
+    return told, [*ranks[:-1], replace(last, looks=looks)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "given", "says"),
+    [
+        (("store.get",), ("address-of-the-evaluator",), 'the key "address-of-the-evaluator"'),
+        (("_get_default_store", "_get_default_store().wait"), ("a", "b"), 'the keys "a", "b"'),
+        (("store.get",), (), "a key"),  # in a variable
+        (("announce",), ("a word",), "a key"),  # something else that asks the store inside
+    ],
+)
+def test_the_key_is_said_where_the_source_has_it(
+    calls: tuple[str, ...], given: tuple[str, ...], says: str
+) -> None:
+    found = causes_of(with_source(store_key_missing(), calls, given))["store-key-missing"]
+    assert f"store for {says}" in found.why

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import SLEEP, held, job, look, rank
 from .scenes import Facts, Shows, causes_of
@@ -132,3 +133,16 @@ def test_a_rank_that_is_stopped_while_a_program_runs_is_stopped() -> None:
     found = causes_of((job(), [first(asleep, program("aws")), held(1)]))
     assert "child-program" not in found
     assert "stopped" in found
+
+
+def test_who_is_in_vfork_waits_for_the_copy_of_it_that_has_not_become_a_program() -> None:
+    """Not for another child, and for the kernel where no copy is seen."""
+    facts, ranks = vfork_child()
+    other = program("nvidia-smi", "--list-gpus", call="ioctl", pid=301)
+    with_both = replace(ranks[0], children=(*ranks[0].children, (other,)))
+    wait = judge_job(facts, [with_both, ranks[1]]).waits_for
+    assert wait is not None
+    assert (wait.kind, wait.pid, wait.process) == ("process", 300, "python")
+    alone = judge_job(facts, [replace(ranks[0], children=((other,),)), ranks[1]]).waits_for
+    assert alone is not None
+    assert alone.kind == "kernel"

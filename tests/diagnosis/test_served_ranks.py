@@ -1,0 +1,169 @@
+"""A rank that serves its peers waits for those that have not come to it: those that came wait for
+it, so without this both the one that serves and the one that is missing would be blamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
+
+from .made_up import job, look, rank, silent_peer, stack
+
+HUB = "127.0.0.1:58553"
+LISTENS = Socket(1, "tcp", local=HUB, state="LISTEN")
+JOIN = look("Thread.join STD/threading.py:1119", "load train.py:23", "train train.py:34")
+URLOPEN = look(
+    "SocketIO.readinto STD/socket.py:706",
+    "urlopen STD/urllib/request.py:216",
+    "metadata train.py:51",
+    call="recvfrom",
+    descriptors=(silent_peer("10.9.0.1:80"),),
+)
+PAUSE = look("pause tools.py:5", "train train.py:30", call="clock_nanosleep")
+
+
+def as_descriptor(socket: Socket) -> Descriptor:
+    return Descriptor(6, "socket", f"socket:[{socket.inode}]", socket=socket)
+
+
+def accepts(*peers: str, call: str = "accept4", listens: Socket = LISTENS) -> Look:
+    """Rank 0 in accept(), with connections of these addresses accepted already."""
+    accepted = tuple(
+        Socket(10 + n, "tcp", listens.local, peer, "ESTABLISHED") for n, peer in enumerate(peers)
+    )
+    return look(
+        "socket.accept STD/socket.py:294",
+        "<listcomp> train.py:29",
+        "train train.py:29",
+        call=call,
+        descriptors=(as_descriptor(listens),),
+        sockets=(listens, *accepted),
+    )
+
+
+def client(number: int, server: int = 100, at: str = HUB) -> Look:
+    """A rank that has connected to the hub and waits for its word."""
+    mine = Socket(20 + number, "tcp", f"127.0.0.1:4{number:04}", at, "ESTABLISHED")
+    mine = replace(mine, peer_pids=(server,), peer_names=("python",))
+    return look(
+        "train train.py:40",
+        "<module> train.py:57",
+        call="recvfrom",
+        descriptors=(as_descriptor(mine),),
+        sockets=(mine,),
+    )
+
+
+def still(number: int, one: Look, **more: object) -> RankFacts:
+    return rank(number, one, replace(one, at=103.0), replace(one, at=106.0), **more)
+
+
+def judged(*looks: Look) -> Verdict:
+    return judge_job(job("late", len(looks)), [still(n, one) for n, one in enumerate(looks)])
+
+
+@pytest.mark.parametrize("other", [JOIN, URLOPEN, PAUSE])
+def test_who_accepts_waits_for_who_has_not_come(other: Look) -> None:
+    verdict = judged(accepts("127.0.0.1:1", "127.0.0.1:2"), client(1), client(2), other)
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.ranks.waiting == (0, 1, 2)
+    way = [edge.target for edge in verdict.chain]
+    assert way[way.index("rank 3") - 1] == f"connections to {HUB}"
+
+
+def test_of_several_that_have_not_come_all_are_waited_for() -> None:
+    verdict = judged(accepts("127.0.0.1:1"), client(1), JOIN, URLOPEN)
+    assert {2, 3} >= {*verdict.ranks.culprit}
+    assert verdict.ranks.culprit
+    assert 0 in verdict.ranks.waiting
+
+
+def test_where_all_have_come_it_waits_for_somebody_else() -> None:
+    """One connection too many is asked for: nobody of the job is missing."""
+    verdict = judged(accepts("127.0.0.1:1", "127.0.0.1:2"), client(1), client(2))
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.ranks.waiting == (1, 2)
+
+
+def test_where_nobody_has_come_nothing_tells_that_ranks_are_to_come() -> None:
+    verdict = judged(accepts(), JOIN)
+    assert {*verdict.ranks.culprit} == {0, 1}
+
+
+def test_connections_to_another_port_do_not_tell_who_comes_here() -> None:
+    verdict = judged(accepts(), client(1, at="127.0.0.1:29500"), JOIN)
+    assert {*verdict.ranks.culprit} == {0, 2}
+
+
+def test_who_waits_for_the_server_in_another_way_is_not_missing() -> None:
+    """Rank 2 waits for a pipe of rank 0: were it waited for, each would wait for the other."""
+    pipe = Descriptor(4, "pipe", "pipe:[9]", other_ends=(100,))
+    reads = look("train train.py:44", call="read", descriptors=(pipe,))
+    verdict = judged(accepts("127.0.0.1:1"), client(1), reads)
+    assert verdict.ranks.culprit == (0,)
+
+
+def test_a_rank_that_moves_is_waited_for_and_nobody_is_to_blame() -> None:
+    ranks = [
+        still(0, accepts("127.0.0.1:1")),
+        still(1, client(1)),
+        still(2, PAUSE, moved="reads a file"),
+    ]
+    verdict = judge_job(job("late", 3), ranks)
+    assert verdict.ranks.culprit == ()
+    assert {0, 1} <= {*verdict.ranks.waiting}
+
+
+def test_it_proves_no_hang() -> None:
+    ranks = [still(0, accepts("127.0.0.1:1")), still(1, client(1)), still(2, URLOPEN)]
+    verdict, graph = judge_job_with_graph(job("late", 3), ranks)
+    assert not graph.deadlocks
+    assert not find_proof_of_hang(verdict, Snapshot(ranks), graph)
+
+
+PATH = "parameters"
+SERVES = Socket(1, "unix", local=PATH, state="LISTEN")
+
+
+def at_path(number: int, server: int = 100) -> Socket:
+    mine = Socket(30 + number, "unix", peer=PATH, state="ESTABLISHED", peer_pids=(server,))
+    return replace(mine, peer_names=("python",))
+
+
+def pushes(number: int) -> Look:
+    mine = at_path(number)
+    return look(
+        "SocketIO.readinto STD/socket.py:706",
+        "push train.py:47",
+        call="recvfrom",
+        descriptors=(as_descriptor(mine),),
+        sockets=(mine,),
+    )
+
+
+def serves_itself(*handlers: str) -> Look:
+    """Rank 0, which serves in threads and asks its own server."""
+    one = replace(pushes(0), sockets=(SERVES, at_path(0)))
+    more = (Thread(900 + n, "serves", False, False, stack(f)) for n, f in enumerate(handlers))
+    return replace(one, threads=(*one.threads, *more))
+
+
+BARRIER = "Barrier.wait STD/threading.py:697"
+
+
+def test_who_asks_its_own_server_waits_for_who_has_not_asked_it() -> None:
+    verdict = judged(serves_itself(BARRIER, BARRIER), pushes(1), pushes(2), URLOPEN)
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.ranks.waiting == (0, 1, 2)
+
+
+def test_who_asks_its_own_server_that_all_have_asked_is_to_blame() -> None:
+    verdict = judged(serves_itself(BARRIER), pushes(1), pushes(2))
+    assert verdict.ranks.culprit == (0,)

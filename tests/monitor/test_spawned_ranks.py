@@ -1,0 +1,158 @@
+"""Ranks that a program starts by multiprocessing, and that call nothing that the watch knows: the
+program itself only waits for them, and is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import JobFacts, RankFacts
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_snapshot
+from hangbisect.monitor.spawned_ranks import take_spawned_ranks
+
+from ..diagnosis.made_up import STD, job, look, rank, silent_peer
+
+OUR_OWN = {"pipeline": "", "world": 1}
+MAIN = 100
+JOIN = (
+    "Popen.poll STD/multiprocessing/popen_fork.py:27",
+    "BaseProcess.join STD/multiprocessing/process.py:149",
+    "main train.py:50",
+    "<module> train.py:60",
+)
+STARTED = (
+    "BaseProcess.run STD/multiprocessing/process.py:108",
+    "spawn_main STD/multiprocessing/spawn.py:122",
+)
+
+
+def spawned(pid: int, number: int | None, *frames: str, ppid: int = MAIN, **more: object) -> Look:
+    """A process that multiprocessing started; its own function has `rank` among its locals."""
+    one = look(*frames, *STARTED, pid=pid, ppid=ppid, **more)
+    if number is None:
+        return one
+    (thread,) = one.threads
+    told = [
+        replace(f, locals=(("rank", str(number)),)) if f.name == "train" else f
+        for f in thread.frames
+    ]
+    return replace(one, threads=(replace(thread, frames=tuple(told)),))
+
+
+def in_barrier(pid: int, number: int | None, **more: object) -> Look:
+    return spawned(pid, number, "Barrier.wait STD/threading.py:697", "train train.py:24", **more)
+
+
+def asks(pid: int, number: int) -> Look:
+    return spawned(
+        pid,
+        number,
+        "Connection._recv STD/multiprocessing/connection.py:379",
+        "get <string>:2",
+        "train train.py:23",
+        call="read",
+        descriptors=(silent_peer(),),
+    )
+
+
+def program(*children: Look, starts: Look | None = None) -> RankFacts:
+    """The only rank that has spoken, and what it has started."""
+    one = starts or look(*JOIN, call="wait4")
+    found = rank(0, one, replace(one, at=103.0), replace(one, at=106.0))
+    return replace(
+        found, children=tuple((c, replace(c, at=103.0), replace(c, at=106.0)) for c in children)
+    )
+
+
+def taken(facts: RankFacts) -> tuple[JobFacts, Snapshot]:
+    return take_spawned_ranks(job("still", **OUR_OWN), Snapshot([facts]))
+
+
+MANAGER = look(
+    "Server.serve_forever STD/multiprocessing/managers.py:183",
+    "BaseManager._run_server STD/multiprocessing/managers.py:598",
+    *STARTED,
+    pid=102,
+    ppid=MAIN,
+)
+
+
+def test_what_the_program_waits_for_are_its_ranks() -> None:
+    facts, seen = taken(
+        program(MANAGER, in_barrier(107, 0), asks(108, 1), in_barrier(109, 2), in_barrier(110, 3))
+    )
+    assert [(one.rank, one.pid) for one in seen.ranks] == [(0, 107), (1, 108), (2, 109), (3, 110)]
+    assert (facts.world_size, facts.local_ranks) == (4, (0, 1, 2, 3))
+    verdict, _ = judge_snapshot(facts, seen)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2, 3)
+    assert verdict.world_size == 4
+
+
+def test_what_the_program_said_is_no_word_of_its_ranks() -> None:
+    said = replace(program(in_barrier(107, 0), asks(108, 1)), last_line="Args parsed")
+    assert [(one.last_line, one.last_line_at) for one in taken(said)[1].ranks] == [("", None)] * 2
+
+
+def test_what_a_rank_has_started_stays_its_child() -> None:
+    helper = look("<module> helper.py:1", pid=120, ppid=108, call="read")
+    below = look("<module> more.py:1", pid=121, ppid=120, call="read")
+    _, seen = taken(program(in_barrier(107, 0), asks(108, 1), helper, below))
+    assert [[one[-1].pid for one in facts.children] for facts in seen.ranks] == [[], [120, 121]]
+
+
+def test_the_one_whose_stack_does_not_tell_has_the_number_that_is_left() -> None:
+    _, seen = taken(program(in_barrier(107, 0), in_barrier(108, None), in_barrier(109, 2)))
+    assert [(one.rank, one.pid) for one in seen.ranks] == [(0, 107), (1, 108), (2, 109)]
+
+
+@pytest.mark.parametrize(
+    "children",
+    [
+        (),
+        (in_barrier(107, 0),),  # one alone: a helper that has a number
+        (in_barrier(107, 0), in_barrier(108, 0)),  # these numbers mean something else
+        (in_barrier(107, 0), in_barrier(108, 5)),
+        (in_barrier(107, None), in_barrier(108, None)),
+        (MANAGER,),
+        (in_barrier(107, 0), in_barrier(108, None), in_barrier(109, None)),  # which is which?
+    ],
+)
+def test_others_are_no_ranks(children: tuple[Look, ...]) -> None:
+    before = program(*children)
+    facts, seen = taken(before)
+    assert seen.ranks == (before,)
+    assert facts.world_size == 1
+
+
+def test_a_program_that_does_not_wait_for_its_children_is_the_rank() -> None:
+    """It trains, and has helpers with numbers."""
+    fetches = look("fetch data.py:7", call="recvfrom", descriptors=(silent_peer(),))
+    before = program(in_barrier(107, 0), in_barrier(108, 1), starts=fetches)
+    assert taken(before)[1].ranks == (before,)
+
+
+def test_workers_of_a_pool_are_no_ranks() -> None:
+    pool = "worker STD/multiprocessing/pool.py:114"
+    workers = [spawned(107 + n, n, "get STD/q.py:1", "train train.py:2", pool) for n in (0, 1)]
+    before = program(*workers)
+    assert taken(before)[1].ranks == (before,)
+
+
+def test_several_ranks_that_have_spoken_are_the_ranks() -> None:
+    first, second = program(in_barrier(107, 0), in_barrier(108, 1)), rank(1, look(*JOIN))
+    known = job("still", world=2, pipeline="")
+    assert take_spawned_ranks(known, Snapshot([first, second]))[1].ranks == (first, second)
+
+
+def test_a_pipeline_of_ours_has_no_such_ranks() -> None:
+    before = program(in_barrier(107, 0), in_barrier(108, 1))
+    assert take_spawned_ranks(job("still", world=1), Snapshot([before]))[1].ranks == (before,)
+
+
+def test_the_library_is_where_it_was_made_up() -> None:
+    """`STARTED` is spelled as the standard library is found: else the tests above say nothing."""
+    assert in_barrier(107, 0).threads[0].frames[-1].file.startswith(STD)
