@@ -61,6 +61,7 @@ if __name__ == "__main__":
 #   "training", "first_batch", "first_backward", "first_step", "steady", "barrier",
 #   "all_reduce", "first_barrier", "first_all_reduce",
 # ]
+# after = ["First step done", ""]
 # own_code = true
 # calls = ['distributed\.\w+', "wait_for_everyone", "backward", "save_and_leave"]
 # causes = ["rank-conditional-collective", "collective-mismatch", "gloo-mismatch"]

@@ -50,6 +50,7 @@ if __name__ == "__main__":
 #   "all_gather_into_tensor", "barrier", "first_barrier", "first_all_gather",
 #   "first_all_gather_into_tensor",
 # ]
+# after = ["First step done", ""]
 # own_code = true
 # calls = ['distributed\.\w+', "state_dict"]
 # causes = ["rank-conditional-collective", "collective-mismatch", "gloo-mismatch"]

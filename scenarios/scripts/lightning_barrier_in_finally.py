@@ -62,6 +62,7 @@ if __name__ == "__main__":
 #   "training", "first_batch", "first_backward", "first_step", "steady", "fit", "teardown",
 #   "all_reduce", "barrier", "first_all_reduce", "first_barrier",
 # ]
+# after = ["Training finished", "First step done"]
 # own_code = true
 # calls = ['distributed\.\w+', "backward"]
 # causes = [

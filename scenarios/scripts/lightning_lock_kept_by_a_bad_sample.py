@@ -69,5 +69,5 @@ if __name__ == "__main__":
 # waiting = [0, 2]
 # steps = ["training", "first_batch", "first_backward", "first_step", "steady", "fit"]
 # calls = ['DataLoader', '__next__', '__getitem__', 'Trainer\.fit']
-# causes = ["self-deadlock", "loader-deadlock", "dead-owner", "unknown"]
+# causes = ["self-deadlock", "loader-deadlock", "dead-owner", "worker-stuck"]
 # ///
