@@ -318,22 +318,3 @@ def test_where_nobody_waits_for_it_in_a_step_it_is_not_short_of_batches() -> Non
     loads = look("read data.py:3", *IN_THE_LOOP[1:], call="recvfrom")
     ranks = [rank(0, loads), rank(1, sleeps_in("on_run_end"))]
     assert "uneven-batches" not in causes_of((job(), ranks))
-
-
-def test_who_raised_before_its_barrier_is_not_short_of_batches() -> None:
-    """`try: fit() finally: barrier()`: the step that raised is on no stack any more."""
-    step = [Call("backward", "train.py:40")]
-    programs = [[*step * 6], [*step * 3, Call("barrier", "train.py:50")], [*step * 6]]
-    about, ranks = logged(programs, BACKWARD, BARRIER, BACKWARD)
-    assert "uneven-batches" in causes_of((about, ranks))
-    raised = replace(ranks[1], raised="lightning.pytorch.Trainer.fit")
-    found = causes_of((about, [ranks[0], raised, ranks[2]]))
-    assert next(iter(found)) == "swallowed-exception"
-    assert any("Trainer.fit raised" in fact for fact in found["swallowed-exception"].matched)
-    assert "uneven-batches" not in found
-
-
-def test_who_raised_and_waits_for_nobody_of_its_peers_is_told_by_its_wait() -> None:
-    about, ranks = logged([[Call("all_reduce", "a.py:1")], []], ALL_REDUCE, SLEEP)
-    raised = [ranks[0], replace(ranks[1], raised="wandb.init")]
-    assert set(causes_of((about, raised))) == set(causes_of((about, ranks)))
