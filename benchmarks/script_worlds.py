@@ -212,6 +212,13 @@ def built_and_silent_service(place: Path, amount: float) -> Iterator[World]:
 
 
 @contextlib.contextmanager
+def terminal_and_built(place: Path, amount: float) -> Iterator[World]:
+    """Both."""
+    with _extensions() as environment:
+        yield World(environment, TERMINAL)
+
+
+@contextlib.contextmanager
 def _extensions() -> Iterator[dict[str, str]]:
     cache = Path(tempfile.gettempdir()) / f"own-scripts-extensions-{os.getuid()}"
     cache.mkdir(mode=0o700, exist_ok=True)
@@ -286,6 +293,7 @@ WORLDS: dict[str, Make] = {
         built,
         built_and_silent_service,
         throttled_and_built,
+        terminal_and_built,
         silent_nvidia_smi,
         leftover_server,
     )
