@@ -91,7 +91,7 @@ class Running:
 
     def marked(self) -> list[int]:
         """Return the pids of all living processes of the job, the monitor's too."""
-        return _marked(self.mark, self.process.pid)
+        return find_marked(self.mark, self.process.pid)
 
     def said(self) -> str:
         """Return what it has printed so far, on both streams."""
@@ -269,25 +269,24 @@ def wide(row: Sequence[object], widths: Sequence[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _marked(mark: str, session: int) -> list[int]:
-    """Return the living processes with a mark, and those of the session, which is the job's alone:
-    one may have overwritten its variables (setproctitle).
+def find_marked(mark: str, session: int | None = None) -> list[int]:
+    """Return the living processes with a mark, and those of a session that is the job's alone: one
+    may have overwritten its variables (setproctitle).
     """
     wanted = f"{MARK}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if wanted in (entry / "environ").read_bytes().split(b"\0") or _is_in(
-                    entry, session
-                ):
+                environ = (entry / "environ").read_bytes().split(b"\0")
+                if wanted in environ or _is_in(entry, session):
                     found.append(int(entry.name))
             except (OSError, IndexError):
                 continue
     return found
 
 
-def _is_in(entry: Path, session: int) -> bool:
+def _is_in(entry: Path, session: int | None) -> bool:
     """Return whether a living process is in a session."""
     state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
     return int(its_session) == session and state not in "ZX"

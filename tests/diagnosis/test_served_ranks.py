@@ -5,6 +5,7 @@ it, so without this both the one that serves and the one that is missing would b
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
@@ -61,7 +62,7 @@ def client(number: int, server: int = 100, at: str = HUB) -> Look:
     )
 
 
-def still(number: int, one: Look, **more: object) -> RankFacts:
+def still(number: int, one: Look, **more: Any) -> RankFacts:
     return rank(number, one, replace(one, at=103.0), replace(one, at=106.0), **more)
 
 

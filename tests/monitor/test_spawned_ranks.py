@@ -5,6 +5,7 @@ program itself only waits for them, and is none.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import Look
@@ -15,7 +16,7 @@ from hangbisect.monitor.spawned_ranks import take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
 
-OUR_OWN = {"pipeline": "", "world": 1}
+OUR_OWN: dict[str, Any] = {"pipeline": "", "world": 1}
 MAIN = 100
 JOIN = (
     "Popen.poll STD/multiprocessing/popen_fork.py:27",
@@ -29,7 +30,7 @@ STARTED = (
 )
 
 
-def spawned(pid: int, number: int | None, *frames: str, ppid: int = MAIN, **more: object) -> Look:
+def spawned(pid: int, number: int | None, *frames: str, ppid: int = MAIN, **more: Any) -> Look:
     """A process that multiprocessing started; its own function has `rank` among its locals."""
     one = look(*frames, *STARTED, pid=pid, ppid=ppid, **more)
     if number is None:
@@ -42,7 +43,7 @@ def spawned(pid: int, number: int | None, *frames: str, ppid: int = MAIN, **more
     return replace(one, threads=(replace(thread, frames=tuple(told)),))
 
 
-def in_barrier(pid: int, number: int | None, **more: object) -> Look:
+def in_barrier(pid: int, number: int | None, **more: Any) -> Look:
     return spawned(pid, number, "Barrier.wait STD/threading.py:697", "train train.py:24", **more)
 
 

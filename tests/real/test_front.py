@@ -53,7 +53,7 @@ def marked(tmp_path: Path) -> Iterator[dict[str, str]]:
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     yield {**jobs.clean_environ(), jobs.MARK: mark, "HANGBISECT_RUN_DIR": str(tmp_path / "run")}
     end = time.monotonic() + DEADLINE
-    while (left := jobs._marked(mark)) and time.monotonic() < end:
+    while (left := jobs.find_marked(mark)) and time.monotonic() < end:
         time.sleep(0.05)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
@@ -98,7 +98,7 @@ def test_every_signal_comes_once_however_it_was_sent(
             if to == "pid":
                 process.send_signal(number)
             else:  # as Slurm signals a step: every process of it
-                for pid in jobs._marked(marked[jobs.MARK]):
+                for pid in jobs.find_marked(marked[jobs.MARK]):
                     os.kill(pid, number)
             wait_for(out, f"got {number}\n")
         return Told(process.wait(DEADLINE), out.read_text())
@@ -230,7 +230,7 @@ def watchers(mark: str, front: int) -> list[int]:
     while time.monotonic() < end:
         ours = [
             pid
-            for pid in jobs._marked(mark)
+            for pid in jobs.find_marked(mark)
             if pid != front
             and os.getsid(pid) not in (os.getsid(0), os.getsid(front))
             and "run" in " ".join(psutil.Process(pid).cmdline())
@@ -307,7 +307,7 @@ def test_a_command_that_is_stopped_and_let_go_alone_takes_us_along(
     shell.until("count 2")
     (counting,) = [
         one
-        for pid in jobs._marked(marked[jobs.MARK])
+        for pid in jobs.find_marked(marked[jobs.MARK])
         if (words := (one := psutil.Process(pid)).cmdline())[-1:]
         and "count" in words[-1]
         and "run" not in words
