@@ -279,14 +279,14 @@ def find_marked(mark: str, session: int | None = None) -> list[int]:
         if entry.name.isdigit():
             try:
                 environ = (entry / "environ").read_bytes().split(b"\0")
-                if wanted in environ or _is_in(entry, session):
+                if wanted in environ or (session is not None and _is_in(entry, session)):
                     found.append(int(entry.name))
             except (OSError, IndexError):
                 continue
     return found
 
 
-def _is_in(entry: Path, session: int | None) -> bool:
+def _is_in(entry: Path, session: int) -> bool:
     """Return whether a living process is in a session."""
     state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
     return int(its_session) == session and state not in "ZX"

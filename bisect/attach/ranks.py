@@ -330,7 +330,7 @@ def read_ranks_from_stacks(
     telling = {
         family: members
         for family, members in families.items()
-        if any((t.number, t.local) != (None, None) for t in members.values())
+        if any(t.any_number is not None for t in members.values())
         or (family[1] and any(pid in looks and _meets_ranks(looks[pid]) for pid in members))
         or any(processes[pid].is_rank_of_server for pid in members)
     }
@@ -368,7 +368,7 @@ def _has_started_the_ranks(
     if call is None or call.name not in CHILD_WAIT_CALLS | SLEEP_CALLS:
         return False
     started = [told for family, one in telling.items() if family[0] == pid for told in one.values()]
-    numbers = [one.number if one.number is not None else one.local for one in started]
+    numbers = [one.any_number for one in started]
     return len(numbers) > 1 and len({*numbers} - {None}) == len(numbers)
 
 

@@ -149,6 +149,19 @@ Ended = Literal[
 NOTHING_MOVES: tuple[Ended, ...] = ("late", "still", "busy")  # a clock ran out
 
 
+def describe_exit(facts: RankFacts) -> str:
+    """Return in words how a rank left."""
+    if facts.error:
+        return f"ended by {facts.error}"
+    if facts.status is None:
+        return "is gone"
+    if facts.status < 0:
+        return f"ended by signal {-facts.status}"
+    if facts.status == 0:
+        return "left early, with status 0"
+    return f"ended with status {facts.status}"
+
+
 @dataclass(frozen=True)
 class SlowStep:
     """A step that took longer than its deadline."""

@@ -22,6 +22,16 @@ class ServerProcess(NamedTuple):
     is_spawned: bool = False  # by multiprocessing in another process of the server
     numbers: tuple[tuple[str, int], ...] = ()  # of its kinds of parallelism: (("TP", 1),)
 
+    @property
+    def is_server(self) -> bool:
+        """Whether it is what a person starts, and answers requests."""
+        return not (self.is_rank or self.is_spawned)
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether it is what starts vLLM's workers, and gives them work."""
+        return self.name.startswith(_ENGINE)
+
 
 class _Title(NamedTuple):
     pattern: re.Pattern[str]  # of a title; the group `at`: its numbers
@@ -30,10 +40,11 @@ class _Title(NamedTuple):
     join: str = "_"  # what stands between its name and its numbers
 
 
+_ENGINE = "EngineCore"
 _AT = r"(?P<at>(?:_?[A-Z]+\d+)*)"
 _TITLES = (
     _Title(re.compile(rf"VLLM::(?:Vllm)?Worker{_AT}$"), "Worker", True),
-    _Title(re.compile(rf"VLLM::EngineCore{_AT}$"), "EngineCore"),
+    _Title(re.compile(rf"VLLM::{_ENGINE}{_AT}$"), _ENGINE),
     _Title(re.compile(r"VLLM::(?:DP_?)?Coordinator(?P<at>)$"), "DPCoordinator"),
     _Title(re.compile(r"VLLM::APIServer_?(?P<at>\w*)$"), "APIServer"),
     _Title(re.compile(rf"sglang::scheduler{_AT}$"), "scheduler", True, " "),
@@ -102,9 +113,8 @@ def number_ranks(titles: Mapping[int, ServerProcess]) -> dict[int, int]:
     keys = {pid: _sort_key(one) for pid, one in titles.items()}
     if len(set(keys.values())) != len(keys):
         return {}
-    tensors = {number for one in titles.values() for kind, number in one.numbers if kind == "TP"}
     if all({kind for kind, _ in one.numbers} == {"TP"} for one in titles.values()):
-        return {pid: dict(one.numbers)["TP"] for pid, one in titles.items()} if tensors else {}
+        return {pid: dict(one.numbers)["TP"] for pid, one in titles.items()}
     return {pid: rank for rank, pid in enumerate(sorted(keys, key=lambda pid: keys[pid]))}
 
 

@@ -11,7 +11,7 @@ from ..base.checkpoints import Checkpoint
 from ..base.identity import RankId
 from ..base.native_code import CODE_OF_PYTHON
 from ..base.process_facts import Frame
-from ..base.rank_facts import JobFacts, RankFacts
+from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
 from .case import Case, reached_checkpoint
 from .frames import (
@@ -272,19 +272,6 @@ def locate_culprit(case: Case, facts: RankFacts, graph: WaitGraph) -> Where:
     last = facts.last_line
     ended = describe_exit(facts) if is_gone(facts) and not facts.never_started else ""
     return Where(facts.rank, facts.host, facts.pid, gpu, last, age, call or None, wait, role, ended)
-
-
-def describe_exit(facts: RankFacts) -> str:
-    """Return in words how a rank left."""
-    if facts.error:
-        return f"ended by {facts.error}"
-    if facts.status is None:
-        return "is gone"
-    if facts.status < 0:
-        return f"ended by signal {-facts.status}"
-    if facts.status == 0:
-        return "left early, with status 0"
-    return f"ended with status {facts.status}"
 
 
 def find_culprit_wait(case: Case, ranks: Ranks, graph: WaitGraph) -> Wait | None:

@@ -60,13 +60,13 @@ def find_awaited_guests(ranks: Sequence[SingleRank]) -> dict[RankId, AwaitedGues
     if not serving:
         return {}
     living = [one for one in ranks if not (is_gone(one.facts) or one.facts.finished)]
+    pids = {ProcessId(other.facts.host, other.facts.pid or 0): other for other in living}
     found = {}
     for process, (one, address) in serving.items():
         others = [other for other in living if other is not one]
         came = {other.facts.rank for other in others if _has_come(other, process, address)}
         if not any(_waits_for(other, process) for other in others if other.facts.rank in came):
             continue
-        pids = {ProcessId(other.facts.host, other.facts.pid or 0): other for other in living}
         missing = tuple(
             other.facts.rank
             for other in others
@@ -129,8 +129,10 @@ def _waits_for(other: SingleRank, server: ProcessId) -> bool:
 def _is_on_its_way(other: SingleRank, ranks: Mapping[ProcessId, SingleRank]) -> bool:
     """Return whether a rank waits for another one, which is then to be asked."""
     wait = other.wait
-    if other.group or other.facts.held or other.facts.awaits or wait is None:
-        return bool(other.group or other.facts.held or other.facts.awaits)
+    if other.group or other.facts.held or other.facts.awaits:
+        return True
+    if wait is None:
+        return False
     if wait.rank is not None and wait.rank != other.facts.rank:
         return True
     awaited = ranks.get(ProcessId(wait.host or other.facts.host, wait.pid or 0))

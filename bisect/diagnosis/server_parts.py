@@ -20,7 +20,7 @@ from .frames import format_innermost_frame
 from .process_snapshot import merge_looks
 from .wait_graph import WaitGraph
 
-_MOST_HOPS = 8
+_LONGEST_CHAIN = 8  # edges from the part on
 
 
 def blame_part_of_server(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
@@ -81,7 +81,7 @@ def _make_chain(graph: WaitGraph, verdict: Verdict, part: ProcessId) -> tuple[Ed
     if begin is not None:
         thing = graph.edges[begin].source
         way = [*[edge for edge in graph.edges if edge.target == thing][:1], graph.edges[begin]]
-    for _ in range(_MOST_HOPS):
+    for _ in range(_LONGEST_CHAIN):
         following = next((edge for edge in graph.edges if edge.source == name), None)
         if following is None or following in way:
             break

@@ -20,8 +20,6 @@ _WAITING = re.compile(
     r"|/torch/distributed/|/sglang/srt/(?:utils|managers/scheduler)\S*\.py$|^<frozen "
 )
 _AT_WORK = re.compile(r"run_batch|forward\w*|process_\w+|handle_\w+|get_next_batch\w*")
-_SERVERS = ("API server", "SGLang's server")
-_ENGINE = "EngineCore"
 
 
 def is_ready(ranks: Sequence[RankFacts]) -> bool:
@@ -31,8 +29,8 @@ def is_ready(ranks: Sequence[RankFacts]) -> bool:
     if not ranks or not all(one.looks and _serves(one.looks[-1]) for one in ranks):
         return False
     beside = [(role, looks[-1]) for one in ranks for role, looks in _list_roles(one)]
-    engines = [look for role, look in beside if role.name.startswith(_ENGINE)]
-    servers = [look for role, look in beside if role.name in _SERVERS]
+    engines = [look for role, look in beside if role.is_engine]
+    servers = [look for role, look in beside if role.is_server]
     is_vllm = any("VLLM::" in "".join(one.looks[-1].command[:1]) for one in ranks)
     if is_vllm and not engines:
         return False

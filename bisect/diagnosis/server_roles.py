@@ -38,7 +38,7 @@ def _role_of(looks: Sequence[Look]) -> ServerProcess | None:
 
 def _name_engines(ranks: Sequence[RankFacts]) -> list[str]:
     roles = (_role_of(looks) for one in ranks for looks in one.children)
-    names = (role.name for role in roles if role is not None and role.name.startswith("EngineCore"))
+    names = (role.name for role in roles if role is not None and role.is_engine)
     return list(dict.fromkeys(names))
 
 

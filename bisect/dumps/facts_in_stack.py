@@ -56,6 +56,11 @@ class RankLocals:
     master: str = ""  # the host where the ranks meet
     worker: bool = False  # it serves another process
 
+    @property
+    def any_number(self) -> int | None:
+        """Its number in the whole job, else that on its node."""
+        return self.number if self.number is not None else self.local
+
 
 def read_rank_locals(one: Look) -> RankLocals:
     """Return what the main thread's frames tell of a process."""

@@ -19,7 +19,7 @@ def list_server_processes(ranks: Collection[int]) -> list[int]:
     started by one, what started a rank before all that has started it; [] where they belong to
     none.
     """
-    above = list(dict.fromkeys(one for pid in ranks for one in list_servers_above(pid)))
+    above = list(dict.fromkeys(one for pid in ranks for one in _servers_above(pid)))
     if not above:
         return []
     inside = {*ranks, *descendants(ranks)}
@@ -27,12 +27,8 @@ def list_server_processes(ranks: Collection[int]) -> list[int]:
     return [pid for pid in (*above, *beside) if not is_resource_tracker(words_of(pid))]
 
 
-def list_servers_above(pid: int) -> list[int]:
-    """Return what has started a process of a server, up to the server itself: the last one."""
-    return list(_climb(pid))
-
-
-def _climb(pid: int) -> Iterator[int]:
+def _servers_above(pid: int) -> Iterator[int]:
+    """Yield what has started a process of a server, up to the server itself: the last one."""
     for _ in range(_DEEPEST):
         about = read_stat(pid)
         if about is None or not about.comm.startswith(NAMES) or about.ppid <= 1:

@@ -137,10 +137,11 @@ def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, 
         with job.failures.of("look for ranks that were spawned"):
             from .spawned_ranks import take_spawned_ranks
 
-            program = [one.rank for one in seen.ranks][:1]
             facts, found = take_spawned_ranks(facts, seen)
-            is_other = found is not seen
-            job.stands_for = {one.rank: rank for rank in program for one in found.ranks if is_other}
+            job.stands_for = {}
+            if found is not seen:
+                (program,) = seen.ranks
+                job.stands_for = {one.rank: program.rank for one in found.ranks}
             seen = found
     return facts, seen
 

@@ -74,7 +74,7 @@ def _number(members: Sequence[tuple[Sequence[Look], RankLocals]]) -> list[int] |
     """Return the numbers of these processes, None if they are no ranks. Where all but one tell,
     that one has the number that is left.
     """
-    told = [one.number if one.number is not None else one.local for _, one in members]
+    told = [one.any_number for _, one in members]
     left = set(range(len(members))) - set(told)
     if len(members) < _FEWEST or told.count(None) > 1 or len(left) != told.count(None):
         return None

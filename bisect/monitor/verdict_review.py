@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from . import clocks
@@ -14,6 +14,7 @@ from .finalize import close_job, find_later_proof, is_long_still, reopen_job
 from .rank_exits import GONE_TOGETHER, find_job_end, was_asked_to_end
 
 if TYPE_CHECKING:
+    from ..base.identity import RankId
     from ..base.rank_facts import Ended
     from .job import Job
     from .server import Server
@@ -80,9 +81,7 @@ class VerdictReview:
         if find_job_end(job):  # meanwhile: how it ended is the verdict, if it is another
             return False
         inspection.remember_places()
-        named = job.find_members((*verdict.ranks.culprit, *verdict.ranks.stuck))
-        if not named & {m.rank for m in job.members}:
-            named |= {*verdict.ranks.waiting}
+        named = self._find_named((*verdict.ranks.culprit, *verdict.ranks.stuck))
         stands = named & inspection.settled().hung or named <= {*verdict.ranks.never_started}
         is_due = False
         if stands and not self._is_held():
@@ -95,6 +94,17 @@ class VerdictReview:
         await close_job(job, self._server, "still", inspection.snapshot())
         return True
 
+    def _find_named(self, ranks: Iterable[RankId]) -> set[RankId]:
+        """Return the members that speak for ranks that the verdict names; where none does, for a
+        part of a server that is no rank, those that wait for it.
+        """
+        job = self._job
+        assert job.verdict is not None
+        named = job.find_members(ranks)
+        if not named & {m.rank for m in job.members}:
+            named |= {*job.verdict.ranks.waiting}
+        return named
+
     async def take_back(self, now: float) -> None:
         """After --on-hang report or hold: if the culprit moves again, the verdict is void.
 
@@ -105,9 +115,7 @@ class VerdictReview:
         if job.verdict.outcome == "interrupted":
             return
         found = job.verdict.ranks
-        named = job.find_members(found.culprit or found.stuck)
-        if not named & {m.rank for m in job.members}:  # a part of a server that is no rank
-            named = {*found.waiting}
+        named = self._find_named(found.culprit or found.stuck)
         members = [m for m in job.members if m.rank in named]
         if stirring := [m for m in members if clocks.wants_another_look(m, job.closed_at, now)]:
             from .inspection import Inspection, note_spins

@@ -9,7 +9,7 @@ from dataclasses import field
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import JobFacts, RankFacts
+from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import Verdict
 from ..base.words import format_count, format_rank_numbers, format_ranks, format_seconds
 from ..search.isolation import Isolation
@@ -37,7 +37,7 @@ from .issue_sections import count_characters as characters
 from .run_reader.run import RecordedRun, read_rank_facts
 from .run_reader.timeline import RankRow, Span, Timeline, read_timeline
 from .terminal import replay_verdict
-from .verdict_rows import describe_exit, job_of_verdict, short_stack
+from .verdict_rows import job_of_verdict, short_stack
 
 NEVER_CUT = 100  # of use: it is never cut
 

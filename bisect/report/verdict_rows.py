@@ -13,7 +13,7 @@ from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.masking import mask_text
 from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
-from ..base.rank_facts import JobFacts, RankFacts
+from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import Cause, CheckpointPlace, Edge, Verdict, Where
 from ..base.words import (
     LEVELS,
@@ -24,7 +24,6 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
-from ..diagnosis.call_site import describe_exit as describe_exit
 from ..diagnosis.compilation import describe_compilations
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
-from hangbisect.evidence import look
+from hangbisect.evidence import other_ends
 from hangbisect.evidence.look import PartialLook, Target, take_looks
 from hangbisect.evidence.process import exit_code, words_of
 
@@ -44,10 +44,12 @@ def test_ranks_find_one_another_though_the_others_were_not_asked(
     async def too_late(*_: Any, **__: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(look, "call_with_limit", too_late)
-    asyncio.run(look.find_other_ends([100, 101], found, time.monotonic()))
+    monkeypatch.setattr(other_ends, "call_with_limit", too_late)
+    asyncio.run(other_ends.find_other_ends([100, 101], found, time.monotonic()))
     sockets = [
-        descriptor.socket for each in found for descriptor in look.list_descriptors_in_calls(each)
+        descriptor.socket
+        for each in found
+        for descriptor in other_ends.list_descriptors_in_calls(each)
     ]
     assert [socket.peer_pids for socket in sockets if socket] == [(101,), (100,)]
     assert all("outside the job" in each.missing[-1] for each in found)
