@@ -31,6 +31,12 @@ def test_not_before_ten_times_the_longest_pause_nor_before_stall(
     assert pulse.has_stopped(100.0 + after) == (after > max(least, 10 * longest))
 
 
+def test_the_pace_of_the_first_steps_is_enough() -> None:
+    pulse = heard(Pulse(100.0, 1.0, 0), Pulse(99.0, 3.0, 0))
+    assert not pulse.has_stopped(129.0)
+    assert pulse.has_stopped(131.0)
+
+
 def test_a_rank_that_goes_on_is_enough() -> None:
     pulse = heard(Pulse(100.0, 1.0, 9), Pulse(130.0, 1.0, 9))
     assert not pulse.has_stopped(149.0)

@@ -14,7 +14,7 @@ import pytest
 from hangbisect.base.rank_facts import Collective
 from hangbisect.evidence.ring_reader import Pulse, parse_ring, read_pulse, read_ring
 from hangbisect.rank.collective_log import CHECKED_AFTER, CollectiveLog
-from hangbisect.rank.collective_records import RECORD, RECORDS, RecordRing
+from hangbisect.rank.collective_records import RECORD, RECORDS, RecordRing, StepPace
 
 LOGGERS = """
 import functools
@@ -351,7 +351,7 @@ def test_after_the_start_it_stays_where_it_costs_below_half_a_percent(
     c10d.init_process_group()
     log.go_on_with_groups()
     now = [time.monotonic() + 1.0]
-    step = log.count_steps(lambda: now[0])
+    step = log.count_steps(clock=lambda: now[0])
     for _ in range(CHECKED_AFTER + 1):
         for _ in range(operations):
             c10d.barrier()
@@ -365,9 +365,22 @@ def test_after_the_start_it_stays_where_it_costs_below_half_a_percent(
     assert len(read()) > before
 
 
+def test_the_pace_of_the_first_steps_is_a_pulse_at_once(log: CollectiveLog) -> None:
+    """Who hangs right after them is missed as well."""
+    step = log.count_steps(StepPace(at=5.0, longest=0.5), clock=lambda: 7.0)
+    assert read_pulse(log.ring.fd) == Pulse(5.0, 0.5, 0)
+    step()
+    assert read_pulse(log.ring.fd) == Pulse(7.0, 2.0, 1)
+
+
+def test_without_a_pace_there_is_no_pulse_before_a_step(log: CollectiveLog) -> None:
+    log.count_steps(clock=lambda: 7.0)
+    assert read_pulse(log.ring.fd) is None
+
+
 def test_without_a_group_nothing_of_it_stays_but_the_pulse(c10d: Any, log: CollectiveLog) -> None:
     log.go_on_with_groups()
-    log.count_steps(lambda: 7.0)()
+    log.count_steps(clock=lambda: 7.0)()
     assert read_pulse(log.ring.fd) == Pulse(7.0, 0.0, 1)
     c10d.init_process_group()
     assert parse_ring(log.ring.memory[:]) is None  # not one that has entered nothing

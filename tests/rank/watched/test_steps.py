@@ -9,7 +9,8 @@ import pytest
 from hangbisect.base.events import Event, encode
 from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.rank.watched.known_calls import KnownCall
-from hangbisect.rank.watched.steps import MOST_LINES, MOST_MESSAGES, Steps
+from hangbisect.rank.collective_records import StepPace
+from hangbisect.rank.watched.steps import MOST_LINES, MOST_MESSAGES, StepCounter, Steps
 
 MODEL = KnownCall("lib.load", "lib:load", "model", "Model loaded", "model", 60, "model")
 HUB = KnownCall("hub.get", "hub:get", "download", "File there", "hub", 30)
@@ -111,3 +112,44 @@ def test_calls_of_other_threads_are_no_steps(heard: Heard) -> None:
     thread.start()
     thread.join()
     assert results == [False]
+
+
+class Optimizers:
+    """As torch.optim.optimizer is: hooks for the steps of every optimizer."""
+
+    def __init__(self) -> None:
+        self.before: list[Any] = []
+        self.after: list[Any] = []
+        self.register_optimizer_step_pre_hook = self.before.append
+        self.register_optimizer_step_post_hook = self.after.append
+
+    def step(self, optimizer: object) -> None:
+        for hook in self.before + self.after:
+            hook(optimizer, (), {})
+
+
+class Side:
+    """What a counter of steps needs of its process, which nobody hears."""
+
+    voice = steps = pulse = pace = None
+    is_over = False
+
+    def begin(self, row: KnownCall) -> Any:
+        return lambda error: None
+
+
+@pytest.mark.parametrize(
+    ("times", "pace"),
+    [
+        ([10.0], None),
+        ([10.0, 11.0], StepPace(at=11.0, longest=1.0)),
+        ([10.0, 11.0, 14.0, 15.0], StepPace(at=15.0, longest=3.0)),
+    ],
+)
+def test_the_pace_of_the_first_steps_is_kept(times: list[float], pace: StepPace | None) -> None:
+    """The first one has none: what lies before it is the start."""
+    side, optimizers, clock = Side(), Optimizers(), iter(times)
+    StepCounter(side, 5, clock=clock.__next__).listen(optimizers)  # type: ignore[arg-type]
+    for _ in times:
+        optimizers.step(side)
+    assert side.pace == pace
