@@ -29,7 +29,9 @@ _MOST_MEMBERS = 1 << 20
 
 
 class Pulse(NamedTuple):
-    """The training steps that a rank has done since it was watched closely."""
+    """The training steps that a rank has done since it was watched closely, 0 where it has done
+    none: then time and pause are those of the steps before.
+    """
 
     at: float  # when the last one ended (monotonic)
     longest: float  # seconds between two of them
@@ -42,7 +44,7 @@ def read_pulse(descriptor: int) -> Pulse | None:
     if len(data) < PULSE.size:
         return None
     pulse = Pulse(*PULSE.unpack(data))
-    return pulse if pulse.steps else None
+    return pulse if pulse.at else None
 
 
 class RingRead(NamedTuple):

@@ -34,6 +34,7 @@ from .collective_records import (
     GroupStreams,
     RecorderAnswers,
     RecordRing,
+    StepPace,
     Streams,
 )
 from .function_patching import (
@@ -157,12 +158,18 @@ class CollectiveLog:
             self._put_back()
             self.ring.clear()
 
-    def count_steps(self, clock: Callable[[], float] = time.monotonic) -> Callable[[], None]:
+    def count_steps(
+        self, pace: StepPace | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> Callable[[], None]:
         """Return what is to be called at the end of each training step: it writes the pulse, and
         now and then sees whether the log costs too much of the steps.
+
+        The `pace` of the first steps is a pulse at once: the job may hang before another one.
         """
         note_step = self.ring.note_step
-        last, longest, count = 0.0, 0.0, 0
+        (last, longest), count = pace or (0.0, 0.0), 0
+        if pace is not None and self.is_on:
+            note_step(last, longest, 0)
         checked, operations = 0.0, 0
 
         def step() -> None:
@@ -170,7 +177,7 @@ class CollectiveLog:
             if not self.is_on:  # a forked child has the same memory
                 return
             now = clock()
-            if count and now - last > longest:
+            if last and now - last > longest:
                 longest = now - last
             last, count = now, count + 1
             note_step(now, longest, count)

@@ -38,7 +38,7 @@ RING_MAGIC = b"HBRING\x001"
 RING_HEADER = struct.Struct("<8sIIII")  # magic, version, bytes of texts, blocks, records in a block
 RING_VERSION = 2
 # When the last training step ended (monotonic), the longest pause between two, and how many there
-# were: between the header and the texts.
+# were after the first ones: between the header and the texts.
 PULSE = struct.Struct("<ddI")
 PULSE_AT = 32
 TEXTS = 64  # where they begin
@@ -57,6 +57,13 @@ ENTERED, LEFT, HANDED_OUT = 0, 1, 2
 BLOCK_SIZE = RECORDS * RECORD.size
 RING_SIZE = BLOCKS_AT + BLOCKS * BLOCK_SIZE  # under 3 MiB, of which only pages written to exist
 RING_NAME = "hangbisect-collectives"
+
+
+class StepPace(NamedTuple):
+    """The pace of the first training steps, known from the second one on."""
+
+    at: float  # when the last of them ended (monotonic)
+    longest: float  # seconds between the ends of two
 
 
 class RecordRing:

@@ -22,6 +22,7 @@ from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
 from ...base.version import VERSION
 from .. import collective_log, monitor_connection, ptrace_permission
+from ..collective_records import StepPace
 from ..lines import Lines
 from ..link import Link
 from ..messages import MANY_RANKS, Heartbeat, make_hello, make_watch_settings
@@ -206,10 +207,10 @@ class RankOutput:
         if self._is_interrupted:
             end_as_interrupted()
 
-    def quiet(self) -> Callable[[], None] | None:
-        """Past the first training steps: tell no more, but for the log of collectives where there
-        is a process group, and what is to be called at the end of each further step, which is
-        returned; None where no monitor could read it.
+    def quiet(self, pace: StepPace | None) -> Callable[[], None] | None:
+        """Past the first training steps, whose `pace` this is: tell no more, but for the log of
+        collectives where there is a process group, and what is to be called at the end of each
+        further step, which is returned; None where no monitor could read it.
         """
         self.link.tell(Quiet())
         self.after_step()
@@ -218,7 +219,7 @@ class RankOutput:
         if self.log is None:
             return None
         self.log.go_on_with_groups()
-        return self.log.count_steps()
+        return self.log.count_steps(pace)
 
     def close(self) -> None:
         """Speak no more as this rank, and say no goodbye."""

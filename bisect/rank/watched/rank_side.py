@@ -51,6 +51,7 @@ from .steps import StepCounter, Steps
 from .user_functions import capture_class, find_definition, parse_classes, parse_steps
 
 if TYPE_CHECKING:
+    from ..collective_records import StepPace
     from .rank_output import RankOutput
 
 
@@ -73,6 +74,7 @@ class RankSide:
         self.waiting: list[Callable[..., None]] = []  # for modules
         self._certain = False
         self.is_over = False
+        self.pace: StepPace | None = None  # of the first training steps
         self.pulse: Callable[[], None] | None = None  # to be called after each step from then on
         self._forked = False
         os.register_at_fork(after_in_child=self._in_child)
@@ -343,7 +345,7 @@ class RankSide:
         wait_no_more(self.waiting)
         if self.voice is not None:
             with ignore_our_errors():
-                self.pulse = self.voice.quiet()
+                self.pulse = self.voice.quiet(self.pace)
         while self._undo:
             with ignore_our_errors():
                 self._undo.pop()()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -137,10 +138,14 @@ class StepCounter:
     on each step only leaves its time in memory (RankSide.pulse).
     """
 
-    def __init__(self, side: RankSide, limit: int) -> None:
+    def __init__(
+        self, side: RankSide, limit: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """It is over after `limit` steps of one optimizer."""
         self._side = side
         self._limit = limit
+        self._clock = clock
+        self._last: float | None = None  # when a step ended
         self._counts: dict[int, int] = {}  # by the optimizer's id
         self._first: Any = None
         # What is called before and after each step. Torch's hooks stay the same: it goes through
@@ -171,6 +176,7 @@ class StepCounter:
         if self._first is not None:
             self._first(None)
             self._first = None
+        self._keep_pace()
         count = self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
         if self._side.voice is not None and self._side.steps is not None:
             self._side.voice.pulse(count)
@@ -178,6 +184,14 @@ class StepCounter:
                 self._side.over()
         if self._side.is_over:
             self._leave_pulse()
+
+    def _keep_pace(self) -> None:
+        from ..collective_records import StepPace  # not at the top: few processes train
+
+        now, last, pace = self._clock(), self._last, self._side.pace
+        self._last = now
+        if last is not None:
+            self._side.pace = StepPace(now, max(now - last, pace.longest if pace else 0.0))
 
     def _leave_pulse(self) -> None:
         """Hear of no more steps, but that one has ended."""
