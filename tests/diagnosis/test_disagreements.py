@@ -1,0 +1,161 @@
+"""Ranks that stand in the same call and do not mean the same by it: another root, or another group
+in the same place. Their frames show it, and their logs do not: each made the same calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.base.process_facts import Look
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.frames import WRAPPER
+from hangbisect.diagnosis.verdict import judge_job
+
+from .logs import Call, ran
+from .made_up import job, look, rank
+from .test_transfers import C10D, SERVER, SLEEP, call, still, within
+
+
+def judged(*looks: Look) -> Verdict:
+    return judge_job(job("late", len(looks)), [still(n, one) for n, one in enumerate(looks)])
+
+
+def rooted(root: int, name: str = "broadcast", line: int = 20, group: str = "None") -> Look:
+    return call(name, line, group, **{"src": root, "group_src": root})
+
+
+def objects(root: int, line: int = 4026) -> Look:
+    """In a broadcast of broadcast_object_list, which hands its own group on."""
+    one = look(
+        f"broadcast {C10D}:3151",
+        "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+        f"broadcast_object_list {C10D}:{line}",
+        "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+        "broadcast_object_list SP/accelerate/utils/operations.py:695",
+        "main train.py:28",
+        "<module> train.py:90",
+    )
+    told = (("src", str(root)), ("group_src", str(root)))
+    return within(one, told[1:], (("group", "given"),), told)
+
+
+def makes(name: str, members: str, line: int = 33) -> Look:
+    """In new_group, as the group of that name."""
+    one = look(
+        f"_new_process_group_helper {C10D}:2169",
+        f"_new_group_with_tag {C10D}:6056",
+        f"new_group {C10D}:5863",
+        f"main train.py:{line}",
+        "<module> train.py:90",
+        call="poll",
+    )
+    named = ("group_name", f'"{name}"')
+    helper = (named, ("global_ranks_in_group", members))
+    return within(one, helper, (named, ("ranks", members)), (("ranks", members),))
+
+
+# ---- another root --------------------------------------------------------------------------------
+
+
+def test_the_one_that_takes_another_rank_for_the_source_is_to_blame() -> None:
+    verdict = judged(rooted(0), rooted(2), rooted(0), rooted(0))
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "collective-mismatch"
+    assert "rank 1" in verdict.cause.why
+    assert "rank 2" in verdict.cause.why
+
+
+def test_the_outer_call_has_the_number_that_the_job_gave() -> None:
+    verdict = judged(objects(0), objects(2), objects(0, line=4045), objects(0))
+    assert verdict.ranks.culprit == (1,)
+
+
+def watched(one: Look) -> Look:
+    """The same in a rank below `hangbisect run`: our frames stand between those of torch."""
+    (thread,) = one.threads
+    inner, *outer = thread.frames
+    ours = replace(inner, name="logged", file=WRAPPER, locals=())
+    return replace(one, threads=(replace(thread, frames=(inner, ours, *outer)),))
+
+
+def test_frames_of_a_watched_rank_hide_nothing() -> None:
+    verdict = judged(*[watched(rooted(n)) for n in (0, 2, 0, 0)])
+    assert verdict.ranks.culprit == (1,)
+    looks = [watched(rooted(n, group="given")) for n in (0, 2, 0, 0)]
+    assert judged(*looks).ranks.culprit != (1,)
+
+
+def test_logs_of_the_same_calls_change_nothing() -> None:
+    logs = ran([[Call("broadcast", "train.py:20")]] * 3)
+    looks = (rooted(0), rooted(0), rooted(1))
+    ranks = [
+        replace(still(n, one), collectives=facts.collectives)
+        for n, (one, facts) in enumerate(zip(looks, logs, strict=True))
+    ]
+    assert judge_job(job("late", 3), ranks).ranks.culprit == (2,)
+
+
+def test_of_two_ranks_nobody_can_tell_whose_root_is_wrong() -> None:
+    assert judged(rooted(0), rooted(1)).ranks.culprit == (0, 1)
+
+
+def test_in_groups_of_some_the_roots_may_differ() -> None:
+    looks = [rooted(0, group="given"), rooted(0, group="given"), rooted(2, group="given")]
+    assert judged(*looks).ranks.culprit != (2,)
+
+
+def test_who_asks_a_server_is_to_blame_whatever_roots_the_others_have() -> None:
+    assert judged(rooted(0), rooted(2), rooted(0), SERVER).ranks.culprit == (3,)
+    assert judged(rooted(0), rooted(2), rooted(0), SLEEP).ranks.culprit == (3,)
+
+
+def _logged(number: int, one: Look, calls: int) -> RankFacts:
+    (facts,) = ran([[Call("broadcast", "train.py:20")] * calls])
+    (log,) = facts.collectives
+    operations = (*log.operations[:-1], replace(log.operations[-1], done=False))
+    return replace(still(number, one), collectives=(replace(log, operations=operations),))
+
+
+def test_in_another_round_of_a_loop_over_roots_a_rank_has_another_one() -> None:
+    """`for source in range(world): broadcast(x, source)`: the logs tell which round it is."""
+    ranks = [_logged(0, rooted(1), 2), _logged(1, rooted(1), 2), _logged(2, rooted(0), 1)]
+    verdict = judge_job(job("late", 3), ranks)
+    assert verdict.cause is None or "takes rank" not in verdict.cause.why
+
+
+# ---- another group in its place ------------------------------------------------------------------
+
+
+def test_who_makes_its_groups_in_another_order_is_to_blame() -> None:
+    verdict = judged(makes("1", "[0, 1]"), makes("1", "[1, 2]"), makes("2", "[1, 2]"))
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+    assert "[1, 2]" in verdict.cause.why
+
+
+def test_where_each_makes_its_own_group_first_all_are() -> None:
+    looks = [makes("1", "[0, 1]"), makes("1", "[0, 1]"), makes("1", "[2, 3]"), makes("1", "[2, 3]")]
+    verdict = judged(*looks)
+    assert verdict.ranks.culprit == (0, 1, 2, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+
+
+def test_ranks_that_make_one_group_do_not_disagree() -> None:
+    verdict = judged(makes("1", "[0, 1, 2]"), makes("1", "[0, 1, 2]"), SERVER)
+    assert verdict.ranks.culprit == (2,)
+
+
+def test_groups_whose_names_are_hashes_may_be_made_in_any_order() -> None:
+    looks = [makes("a81f", "[0, 1]"), makes("77ce", "[1, 2]"), makes("77ce", "[1, 2]")]
+    assert judged(*looks).ranks.culprit != (1,)
+
+
+def test_one_look_without_locals_accuses_nobody() -> None:
+    bare = [rank(n, within(makes("1", "[0, 1]"), (), (), ())) for n in range(3)]
+    assert judge_job(job("late", 3), bare).ranks.culprit != (1,)
