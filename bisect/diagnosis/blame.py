@@ -179,6 +179,11 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         early = [r for r in case.ranks if r.left and not r.finished]
         return _Blame(tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early))
     candidates = [r for r in graph.sinks if _may_be_blamed(case, graph, r)]
+    if candidates or job.ended in NOTHING_MOVES:
+        # What each means by the call in which all stand tells more than who hears whom in it.
+        disagreement = case.disagreement
+        if disagreement is not None and not find_mismatched_ranks(case.ranks):
+            return _Blame(disagreement.ranks, disagreement.others)
     candidates = _prefer_rings(graph, candidates)
     candidates, loops = _part_from_loops(case, graph, candidates)
     if loops and not candidates:

@@ -12,6 +12,7 @@ from ..base.checkpoints import Checkpoint
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import NOTHING_MOVES, JobFacts, RankFacts
+from .disagreements import Disagreement, find_disagreement
 from .group_values import claimed_world_size, find_world_size
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait
@@ -39,6 +40,11 @@ class Case:
     def by_rank(self) -> dict[RankId, RankFacts]:
         """The same by rank."""
         return {facts.rank: facts for facts in self.ranks}
+
+    @cached_property
+    def disagreement(self) -> Disagreement | None:
+        """What ranks that stand in the same call do not agree about."""
+        return find_disagreement(self.ranks, self.rank_waits, self.job.package)
 
     def facts(self, rank: RankId) -> RankFacts | None:
         """Return the facts of a rank, None if there are none."""

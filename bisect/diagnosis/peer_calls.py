@@ -16,7 +16,7 @@ from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
 from ..base.process_facts import Frame
-from .frames import unqualified_name
+from .frames import WRAPPER, unqualified_name
 from .group_values import number
 
 GivenGroup = Literal["default", "given", ""]
@@ -73,9 +73,41 @@ def _read_transfer(frame: Frame, group: GivenGroup) -> Transfer | None:
     return Transfer(name, peer, name in _RECEIVES, values.get("tag", ""))
 
 
+@dataclass(frozen=True)
+class Root:
+    """The rank that a collective goes out from, or comes together at."""
+
+    call: str  # "broadcast"
+    rank: RankId  # its number in the whole job
+    role: str  # "source" or "destination"
+
+
+def find_root(frames: Iterable[Frame]) -> Root | None:
+    """Return the root of the outermost collective with one in which a thread stands, None if there
+    is none, or if it goes over a group that was given to it: several of these have a root each.
+    """
+    inside = _list_torch_frames(frames)
+    calls = [at for at, one in enumerate(inside) if unqualified_name(one.name) in ROOTED]
+    if not calls:
+        return None
+    at = calls[-1]
+    name, values = unqualified_name(inside[at].name), dict(inside[at].locals)
+    end = "dst" if name in GATHERING else "src"
+    group = _read_group(inside[at + 1 : at + 2])
+    # `src` is asked for first: it is the job's own number where both are there.
+    rank = number(values.get(end, ""))
+    if rank is None and group == "default":
+        rank = number(values.get(f"group_{end}", ""))
+    if rank is None or group == "given":
+        return None
+    return Root(name, rank, "destination" if name in GATHERING else "source")
+
+
 def _list_torch_frames(frames: Iterable[Frame]) -> list[Frame]:
-    """Return the frames of torch.distributed in which a thread stands, innermost first."""
-    python = (frame for frame in frames if not frame.native)
+    """Return the frames of torch.distributed in which a thread stands, innermost first, without
+    those of ours that stand between them in a watched rank.
+    """
+    python = (f for f in frames if not (f.native or f.file.startswith(WRAPPER)))
     return list(takewhile(lambda frame: frame.file.endswith(_TORCH), python))
 
 

@@ -1,5 +1,6 @@
-"""What the job's source says around a line: whether some ranks only reach it (`if rank == 0:`),
-whether it stands below an `except`, and what it calls; of locks `locks_in_source` tells.
+"""What the job's source says around a line: whether some ranks only reach it (`if rank == 0:`, a
+handler of signals), whether it stands below an `except`, and what it calls; of locks
+`locks_in_source` tells.
 
 Two ranks that do not make the same call cannot tell which of them is wrong; their source often
 can.
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -99,12 +100,14 @@ def _parse_with_names(source: str) -> tuple[ast.AST, _RankNames] | None:
 
 @dataclass(frozen=True)
 class _RankNames:
-    """Variables and attributes of a source: those that are the number of a rank, and those that
-    are true on some ranks alone.
+    """Names of a source that tell ranks apart: variables and attributes that are the number of a
+    rank, those that are true on some ranks alone, and functions that only a signal calls, with the
+    call that makes them a handler.
     """
 
     numbers: frozenset[str] = frozenset()
     flags: frozenset[str] = frozenset()
+    handlers: Mapping[str, str] = field(default_factory=dict)
 
 
 def _find_rank_names(tree: ast.AST) -> _RankNames:
@@ -118,7 +121,24 @@ def _find_rank_names(tree: ast.AST) -> _RankNames:
                 numbers |= targets if _is_rank_number(node.value, names) else set()
                 flags |= targets if _is_true_on_some(node.value, names) else set()
         names = _RankNames(frozenset(numbers), frozenset(flags))
-    return names
+    return replace(names, handlers=_find_signal_handlers(tree))
+
+
+_HANDLES_SIGNALS = ("signal", "add_signal_handler")  # signal.signal, asyncio's loop
+
+
+def _find_signal_handlers(tree: ast.AST) -> dict[str, str]:
+    """Return the functions that are given to signals, by name, and the call that does it; without
+    those that are called besides. A signal need not come to all ranks.
+    """
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {_name_of(one.func) for one in calls}
+    given = {
+        _name_of(one.args[1]): ast.unparse(one)
+        for one in calls
+        if _name_of(one.func) in _HANDLES_SIGNALS and len(one.args) > 1
+    }
+    return {name: call for name, call in given.items() if name and name not in called}
 
 
 def _name_of(node: ast.AST) -> str:
@@ -194,6 +214,8 @@ def _condition_between(outer: ast.AST, inner: ast.AST, names: _RankNames) -> str
         for decorator in outer.decorator_list:
             if _ONLY_SOME.search(ast.unparse(decorator)):
                 return _shorten(f"@{ast.unparse(decorator)}")
+        if outer.name in names.handlers:
+            return _shorten(names.handlers[outer.name])
     for body in _bodies(outer):
         if inner in body:
             return _find_early_exit(body[: body.index(inner)], names)

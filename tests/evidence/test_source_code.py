@@ -59,6 +59,20 @@ ONLY_SOME = [
     ),
     ("shard = [] if get_rank() == 2 else [1.0]\nif shard:\n    barrier()  # here", "if shard"),
     ("if dist.get_rank(group) == 0:\n    barrier()  # here", "if dist.get_rank(group) == 0"),
+    # A signal need not come to all.
+    (
+        "def leave(number, frame):\n    barrier()  # here\nsignal.signal(signal.SIGTERM, leave)",
+        "signal.signal(signal.SIGTERM, leave)",
+    ),
+    (
+        "class C:\n  def listen(self):\n    signal(SIGUSR1, self._leave)\n"
+        "  def _leave(self, *rest):\n    with x:\n      barrier()  # here",
+        "signal(SIGUSR1, self._leave)",
+    ),
+    (
+        "async def leave():\n    barrier()  # here\nloop.add_signal_handler(SIGTERM, leave)",
+        "loop.add_signal_handler(SIGTERM, leave)",
+    ),
 ]
 ALL = [
     # Whether there are ranks at all is the same on every rank.
@@ -78,6 +92,10 @@ ALL = [
     "if rank == 0:\n    print()\nbarrier()  # here",
     "def f(rank):\n    barrier()  # here",
     "if rank == 0:\n    print()\nelse:\n    print()\nbarrier()  # here",
+    # A handler of signals that is called besides, and what only has the name of one.
+    "def leave(*a):\n    barrier()  # here\nsignal.signal(signal.SIGTERM, leave)\nleave()",
+    "def leave():\n    barrier()  # here\nsignal.signal(signal.SIGTERM, other)",
+    "def leave():\n    barrier()  # here\nobject.signal(leave)",
 ]
 
 

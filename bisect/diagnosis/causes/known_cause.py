@@ -20,6 +20,7 @@ from ...base.verdict_facts import Cause, Level, Outcome, Verdict
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
 from ..common_path import CollectivePlace, find_collective_place
+from ..disagreements import Disagreement, find_disagreement
 from ..frames import frame_owner, job_frames, unqualified_name
 from ..group_values import read_group_values
 from ..log_divergence import find_mismatch
@@ -157,6 +158,14 @@ class Scene:
     def mismatch(self) -> Mismatch | None:
         """Where the logs of the ranks show first that they called different collectives."""
         return find_mismatch(self.ranks)
+
+    @cached_property
+    def disagreement(self) -> Disagreement | None:
+        """What the culprits and others that stand in the same call do not agree about."""
+        found = find_disagreement(self.ranks, self.situations, self.job.package)
+        if found is None or {*found.ranks} != {*self.verdict.ranks.culprit}:
+            return None
+        return found
 
     @cached_property
     def environment(self) -> Mapping[str, str]:

@@ -184,6 +184,28 @@ def _called_by_some(scene: Scene) -> Found | None:
     return next((fact for sign in surer if (fact := sign(scene)) is not None), None)
 
 
+def _another_root(scene: Scene) -> Found | None:
+    """The frames show that ranks take different ranks for the root of one collective."""
+    found = scene.disagreement
+    if found is None or found.makes_groups:
+        return None
+    return Found(found.sentence, {"sentence": found.sentence})
+
+
+def _other_members(scene: Scene) -> Found | None:
+    """The frames show that ranks make a group of other members as the same one."""
+    found = scene.disagreement
+    if found is None or not found.makes_groups:
+        return None
+    return Found(found.sentence, {"sentence": found.sentence})
+
+
+def _make_no_group_together(scene: Scene) -> Found | None:
+    """Ranks make groups of other members, or some make one and others do not."""
+    found = _other_members(scene) or _some_make_a_group(scene)
+    return None if found is None else Found("", found.values)
+
+
 def _some_make_a_group(scene: Scene) -> Found | None:
     """Some ranks wait in new_group, and others do not."""
     inside = scene.ranks_in(_C10D, _MAKES_GROUP)
@@ -238,8 +260,10 @@ def _some_are_through(scene: Scene) -> Found | None:
 
 
 def _differ(scene: Scene) -> Found | None:
-    """Ranks are in different collectives, by their logs or by their stacks."""
-    found = _another_call_in_its_place(scene) or stacks_differ(scene)
+    """Ranks are in different collectives, by their logs or by their stacks, or take another rank
+    for the root of one.
+    """
+    found = _another_root(scene) or _another_call_in_its_place(scene) or stacks_differ(scene)
     return None if found is None else Found("", found.values)
 
 
@@ -357,6 +381,7 @@ CAUSES = (
             need(_differ, 0.5),
             also(stacks_differ, 0.05),
             also(_another_call_in_its_place, 0.6),
+            also(_another_root, 0.7),
             also(_all_meet, 0.05),
             unless(_called_by_some),
             unless(some_stand_apart),
@@ -367,6 +392,7 @@ CAUSES = (
         avoid=(
             _EVERY_RANK,
             "tensors of the same size and type on all ranks; pad what differs",
+            "the same src or dst on all ranks: one decides it, and tells the others",
         ),
         references=(f"{_PL}#19106", "pytorch/pytorch#25390"),
         outcomes=("hang", "interrupted", "crash"),
@@ -386,9 +412,11 @@ CAUSES = (
     ),
     KnownCause(
         id="group-on-some-ranks",
-        title="only some ranks make a process group (new_group)",
+        title="not all ranks make the same process group (new_group)",
         signs=(
-            need(_some_make_a_group, 0.55),
+            need(_make_no_group_together, 0.5),
+            also(_some_make_a_group, 0.1),
+            also(_other_members, 0.8),
             also(_a_group_of_some, 0.75),
             also(_below_a_condition, 0.6),
             unless(waits_elsewhere),

@@ -1,0 +1,177 @@
+"""Ranks that stand in the same call and do not mean the same by it: they name another root, or make
+another group in its place. Pure.
+
+Their logs are the same: each made the same calls. Locals of torch's frames tell what each means by
+them (torch/distributed/distributed_c10d.py): `src` or `dst` of a collective with a root, which are
+numbers in the whole job, and the name and the members of a group that is made. Groups are named by
+a counter, and meet by their names (_process_group_name, _new_process_group_helper); only those
+whose members alone meet are named by a hash, and may be made in any order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from ..base.identity import RankId
+from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame
+from ..base.rank_facts import RankFacts
+from ..base.words import begin_sentence, format_ranks
+from .common_path import CollectivePlace, find_collective_place
+from .frames import unqualified_name
+from .group_values import GROUP_HELPER
+from .peer_calls import Root, find_root
+from .rank_waits import RankWait
+from .single_ranks import is_gone
+
+_C10D = "torch/distributed/distributed_c10d.py"
+_MOST_MEANINGS = 8  # of one call, by which ranks are told apart
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """What ranks that stand in the same call do not agree about."""
+
+    ranks: tuple[RankId, ...]  # those to blame: the fewest without which all others agree
+    others: tuple[RankId, ...]
+    call: str  # "broadcast"
+    sentence: str
+    makes_groups: bool  # it is about the members of a group that is made, else about a root
+
+
+class _Meaning(NamedTuple):
+    """What a rank means by the call in which it stands."""
+
+    about: Hashable  # equal for two ranks that have to agree
+    value: str
+    words: str  # "take rank 2 for the source"
+    where: str = ""  # "in broadcast (train (train.py:20)) "
+
+
+def find_disagreement(
+    ranks: Iterable[RankFacts], waits: Mapping[RankId, RankWait], package: str
+) -> Disagreement | None:
+    """Return what ranks do not agree about that all stand in collectives, None if frames do not
+    tell, or if one of them stands elsewhere or moves: what keeps that one tells more.
+
+    Of two ranks that disagree, or of two halves, all are to blame. `package`: the folder of our own
+    code.
+    """
+    standing = [facts for facts in ranks if not facts.finished]
+    views = {facts.rank: waits[facts.rank].view for facts in standing if not is_gone(facts)}
+    places = [
+        place
+        for rank, view in views.items()
+        if (place := find_collective_place(rank, view, package, with_groups=True))
+    ]
+    if len(places) < max(len(standing), 2) or any(facts.moved for facts in standing):
+        return None
+    rounds = _count_rounds(standing)
+    roots: dict[RankId, _Meaning] = {}
+    groups: dict[RankId, _Meaning] = {}
+    for place in places:
+        view = views[place.rank]
+        frames = view.frames if view is not None else ()
+        if root := find_root(frames):
+            roots[place.rank] = _word_root(place, root, rounds.get(place.rank, 0))
+        if group := _read_made_group(frames):
+            groups[place.rank] = group
+    return _compare_meanings(roots, places) or _compare_meanings(groups, places, makes_groups=True)
+
+
+def _compare_meanings(
+    meanings: Mapping[RankId, _Meaning],
+    places: Sequence[CollectivePlace],
+    *,
+    makes_groups: bool = False,
+) -> Disagreement | None:
+    counts = Counter(meanings.values())
+    differ = {
+        pair
+        for pair in combinations(counts, 2)
+        if pair[0].about == pair[1].about and pair[0].value != pair[1].value
+    }
+    if not differ or len(counts) > _MOST_MEANINGS:
+        return None
+    if makes_groups:
+        # The same group under another number: one of the two has made another one before it.
+        differ |= {pair for pair in combinations(counts, 2) if pair[0].value == pair[1].value}
+    wrong = _find_fewest(differ, counts)
+    ranks = tuple(sorted(rank for rank, one in meanings.items() if one in wrong))
+    others = tuple(sorted(place.rank for place in places if place.rank not in ranks))
+    call = next(place.call for place in places if place.rank == ranks[0])
+    sentence = _describe(meanings, ranks)
+    return Disagreement(ranks, others, call, sentence, makes_groups)
+
+
+def _find_fewest(
+    differ: Iterable[tuple[_Meaning, _Meaning]], counts: Counter[_Meaning]
+) -> frozenset[_Meaning]:
+    """Return the meanings of the fewest ranks without which the rest agrees; of several such sets
+    all of them.
+    """
+    pairs = list(differ)
+    involved = sorted({one for pair in pairs for one in pair}, key=str)
+    found: list[tuple[int, frozenset[_Meaning]]] = [
+        (sum(counts[one] for one in chosen), frozenset(chosen))
+        for size in range(1, len(involved))
+        for chosen in combinations(involved, size)
+        if all({*pair} & {*chosen} for pair in pairs)
+    ]
+    fewest = min(count for count, _ in found)
+    return frozenset[_Meaning]().union(*(one for count, one in found if count == fewest))
+
+
+def _describe(meanings: Mapping[RankId, _Meaning], first: Sequence[RankId]) -> str:
+    """Return in words what the ranks mean that have to agree with `first`, and those first."""
+    wrong = [meanings[rank] for rank in first]
+    others = (
+        rank
+        for rank, one in sorted(meanings.items())
+        if rank not in first and any(_have_to_agree(one, other) for other in wrong)
+    )
+    by_words: dict[str, list[RankId]] = {}
+    for rank in (*first, *others):
+        by_words.setdefault(meanings[rank].words, []).append(rank)
+    told: list[str] = []
+    for words, ranks in by_words.items():
+        verb, _, rest = words.partition(" ")
+        told.append(f"{format_ranks(ranks)} {verb}{'s' if len(ranks) == 1 else ''} {rest}")
+    return begin_sentence(wrong[0].where + ", ".join(told))
+
+
+def _have_to_agree(one: _Meaning, other: _Meaning) -> bool:
+    return one.about == other.about or one.value == other.value
+
+
+def _word_root(place: CollectivePlace, root: Root, number: int) -> _Meaning:
+    where = tuple((frame.file, frame.name, frame.line) for frame in place.own)
+    words = f"take rank {root.rank} for the {root.role}"
+    return _Meaning((root.call, where, number), str(root.rank), words, f"in {place.words} ")
+
+
+def _count_rounds(ranks: Iterable[RankFacts]) -> dict[RankId, int]:
+    """Return the number of the last operation that each rank has logged: in a loop over all roots
+    ranks are in different rounds of it.
+    """
+    return {
+        facts.rank: log.operations[-1].number
+        for facts in ranks
+        for log in facts.collectives
+        if log.source == "ring" and log.operations
+    }
+
+
+def _read_made_group(frames: Iterable[Frame]) -> _Meaning | None:
+    for frame in frames:
+        if frame.file.endswith(_C10D) and unqualified_name(frame.name) == GROUP_HELPER:
+            told = dict(frame.locals)
+            name = told.get("group_name", "").strip("\"'")
+            members = told.get("global_ranks_in_group", "")
+            if not name.isdecimal() or not members:
+                return None
+            return _Meaning(name, members, f"make group {name} of ranks {members}")
+    return None
