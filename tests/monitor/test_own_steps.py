@@ -188,3 +188,14 @@ def test_whatever_ranks_tell_none_falls_back(told: list[tuple[int, str, str]]) -
         furthest[rank] = one.done
         assert one.inside is not None
         assert one.step == one.reached + 1
+
+
+def test_a_step_that_raised_is_known_until_another_one_ends_well() -> None:
+    """`try: fit() finally: barrier()`: what the rank does below `finally` is no sign of health."""
+    members = script()
+    begin(members, 0, "fit", 5.0)
+    begin(members, 0, "validation", 6.0)
+    end(members, 0, "validation", 7.0, failed=True)
+    assert end(members, 0, "fit", 7.1, failed=True).raised == "x.fit"
+    assert begin(members, 0, "barrier", 7.2).raised == "x.fit"
+    assert end(members, 0, "barrier", 8.0).raised == ""

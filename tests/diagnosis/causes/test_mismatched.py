@@ -348,3 +348,31 @@ def test_the_key_is_said_where_the_source_has_it(
 ) -> None:
     found = causes_of(with_source(store_key_missing(), calls, given))["store-key-missing"]
     assert f"store for {says}" in found.why
+
+
+def test_who_raised_before_its_barrier_is_not_short_of_batches() -> None:
+    """`try: fit() finally: barrier()`: the step that raised is on no stack any more."""
+    step = [Call("backward", "train.py:40")]
+    programs = [[*step * 6], [*step * 3, Call("barrier", "train.py:50")], [*step * 6]]
+    about, ranks = logged(programs, BACKWARD, BARRIER, BACKWARD)
+    assert "uneven-batches" in causes_of((about, ranks))
+    raised = replace(ranks[1], raised="lightning.pytorch.Trainer.fit")
+    found = causes_of((about, [ranks[0], raised, ranks[2]]))
+    assert next(iter(found)) == "swallowed-exception"
+    assert any("Trainer.fit raised" in fact for fact in found["swallowed-exception"].matched)
+    assert "uneven-batches" not in found
+
+
+def test_who_raised_and_waits_for_nobody_of_its_peers_is_told_by_its_wait() -> None:
+    about, ranks = logged([[Call("all_reduce", "a.py:1")], []], ALL_REDUCE, SLEEP)
+    raised = [ranks[0], replace(ranks[1], raised="wandb.init")]
+    assert set(causes_of((about, raised))) == set(causes_of((about, ranks)))
+
+
+def test_where_all_ranks_raised_the_same_it_tells_nothing() -> None:
+    """A download that fails is done without: every rank has seen that."""
+    step = [Call("backward", "train.py:40")]
+    programs = [[*step * 6], [*step * 3, Call("barrier", "train.py:50")], [*step * 6]]
+    about, ranks = logged(programs, BACKWARD, BARRIER, BACKWARD)
+    raised = [replace(one, raised="huggingface_hub.hf_hub_download") for one in ranks]
+    assert "swallowed-exception" not in causes_of((about, raised))
