@@ -113,6 +113,7 @@ class RankFacts:
     last_line: str = ""
     last_line_at: float | None = None
     announced: str = ""  # the call it said it was about to make ("wandb.init"), or ""
+    raised: str = ""  # the call of its last step that raised, if none has ended well since
     alive: bool = True
     left: bool = False  # said goodbye, or its end was seen
     status: int | None = None  # exit status; negative: the signal that ended it

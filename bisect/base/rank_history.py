@@ -131,6 +131,7 @@ class OpenStep:
     step: UserStep
     k: int
     at: float
+    call: str = ""
 
 
 class UserSteps:
@@ -150,7 +151,7 @@ class UserSteps:
 
     def begin(self, member: RankState, event: Begin) -> None:
         """A rank begins a step."""
-        member.open = (*member.open, OpenStep(self._step(event), event.k, event.at))
+        member.open = (*member.open, OpenStep(self._step(event), event.k, event.at, event.call))
         member.last_step, member.announced = event.title, event.call
         self._moved(member, event.at)
 
@@ -163,6 +164,7 @@ class UserSteps:
         ended = member.open[inside.index(key)]
         member.open = member.open[: inside.index(key)]
         member.last_step = self._titles.get(key[0], ended.step.title)
+        member.raised = ended.call if event.failed else ""
         if not event.failed:
             member.done = max(member.done, ended.step.number)
         took = member.took.get(ended.step.number, 0.0)

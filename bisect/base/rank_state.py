@@ -82,6 +82,7 @@ class RankState:
     inside: UserStep | None = None
     done: int = 0  # the furthest step that it has ended
     last_step: str = ""  # the title of the last one that it began or ended
+    raised: str = ""  # the call of the last step that raised, if none has ended well since
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
     quiet: bool = False  # past its first training steps: it tells of none

@@ -43,6 +43,7 @@ def make_rank_facts(
         last_line=member.last_line,
         last_line_at=member.last_line_at,
         announced=member.announced,
+        raised=member.raised,
         output=member.logged,
         alive=not member.left,
         left=member.has_left,

@@ -67,6 +67,5 @@ if __name__ == "__main__":
 # calls = ['distributed\.\w+', "backward"]
 # causes = [
 #   "swallowed-exception", "rank-conditional-collective", "collective-mismatch", "gloo-mismatch",
-#   "uneven-rounds", "uneven-batches",
 # ]
 # ///

@@ -25,7 +25,7 @@ from .collective_places import (
     waits_elsewhere,
 )
 from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .signs import ended_with, makes_a_group, native_in
+from .signs import ended_with, makes_a_group, native_in, raised_before
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
 _C10D = r"torch/distributed/distributed_c10d\.py"
@@ -360,6 +360,7 @@ CAUSES = (
             also(_a_call_too_many_or_too_few, 0.8),
             also(_below_a_condition, 0.6),
             also(_all_meet, 0.1),
+            unless(raised_before),
         ),
         why="{sentence}. From there on each collective meets a wrong one, and the hang shows "
         "later and elsewhere.",
@@ -386,6 +387,7 @@ CAUSES = (
             unless(_called_by_some),
             unless(some_stand_apart),
             unless(_ended_by_something_else),
+            unless(raised_before),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
         "not fit.",
@@ -470,6 +472,7 @@ CAUSES = (
             also(_left_a_loop_early, 0.65),
             unless(_may_still_come),
             unless(some_stand_apart),
+            unless(raised_before),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
         "batch left.",
@@ -483,7 +486,7 @@ CAUSES = (
     KnownCause(
         id="uneven-rounds",
         title="some ranks go round a loop of collectives less often than others",
-        signs=(need(_made_fewer_rounds, 0.85), unless(waits_elsewhere)),
+        signs=(need(_made_fewer_rounds, 0.85), unless(waits_elsewhere), unless(raised_before)),
         why="{sentence}. What ends the loop differs between the ranks (a decision that each takes "
         "by itself, as early stopping by a metric of its own), or a call in it was left out once.",
         avoid=(

@@ -16,13 +16,26 @@ from ...base.native_code import CALLS_FOR_PYTHON, CODE_OF_LIBC, CODE_OF_PYTHON
 from ...base.process_facts import Descriptor, Frame, Look, Socket
 from ...base.server_processes import find_server_process
 from ...base.words import format_ranks
-from ..frames import format_frame, format_innermost_frame, is_service_thread
+from ..frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
 _FORK = r"multiproc?ess(?:ing)?/popen_fork\.py"
 _FUTEX_OPERATION, _FUTEX_TIME_LIMIT = 1, 3  # which arguments of futex() these are
 _PRIVATE = 128  # FUTEX_PRIVATE_FLAG (linux/futex.h): only threads of the same process can wake it
+
+
+def raised_before(scene: Scene) -> Found | None:
+    """A step of the culprit raised an exception, and it waits for its peers since then."""
+    subject, place = scene.subject, innermost_python_frame(scene.python)
+    if subject is None or place is None or not subject.raised or scene.group != "collective":
+        return None
+    # Where others did without the same step as well it is no difference between them.
+    if any(one.raised == subject.raised for one in scene.living if one not in scene.culprits):
+        return None
+    own = next((f for f in scene.python if frame_owner(f, scene.job.package) == "user"), place)
+    values = {"place": format_frame(own)}
+    return Found(f"{subject.raised} raised an exception before", values)
 
 
 def is_forked(view: ProcessSnapshot) -> bool:

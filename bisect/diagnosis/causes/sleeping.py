@@ -12,7 +12,7 @@ from ..blocked_syscalls import SLEEP_CALLS
 from ..frames import format_frame, frame_owner
 from ..time_limits import waits_anew
 from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .signs import frame_in, others_wait_for_it
+from .signs import frame_in, others_wait_for_it, raised_before
 from .threads import find_side_threads
 
 _WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
@@ -48,7 +48,12 @@ def _sleeps_once(scene: Scene) -> Found | None:
 
 
 def _stays_there(scene: Scene) -> Found | None:
-    """A rank sleeps in the job's own code, or waits there below an `except` (for an Event)."""
+    """A rank sleeps in the job's own code, waits there below an `except` (for an Event), or waits
+    for its peers after a step that raised.
+    """
+    raised = raised_before(scene)
+    if raised is not None:
+        return Found(f"it waits for its peers in {raised.values['place']}", raised.values)
     asleep = _own_code_sleeps(scene)
     if asleep is not None or scene.view is None or scene.view.running:
         return asleep
@@ -116,9 +121,12 @@ def _in_a_handler(scene: Scene) -> Found | None:
 
 
 def _a_failure_was_caught(scene: Scene) -> Found | None:
-    """It sleeps below an `except`, or it logged an error, or that it would try again."""
-    wrote = _wrote_of_a_failure(scene)
-    return _in_a_handler(scene) or (replace(wrote, trust=_LOGGED) if wrote is not None else None)
+    """A step of it raised, it sleeps below an `except`, or it logged an error, or that it would try
+    again.
+    """
+    caught = raised_before(scene) or _in_a_handler(scene)
+    wrote = _wrote_of_a_failure(scene) if caught is None else None
+    return caught or (replace(wrote, trust=_LOGGED) if wrote is not None else None)
 
 
 def _wrote_of_a_failure(scene: Scene) -> Found | None:
@@ -160,11 +168,12 @@ CAUSES = (
             also(_for_long, 0.2),
             also(others_wait_for_it, 0.2),
         ),
-        why="It failed before, and now stays in {place}: an `except` has eaten the exception that "
-        "would have ended it. The others wait for it.",
+        why="It failed before, and now stays in {place}: an `except` or a `finally` keeps the "
+        "exception from ending it. The others wait for it.",
         avoid=(
             "let the exception end the rank: torchrun then ends the others and says why",
             "`logging.exception` in that `except`, at least: it shows the traceback",
+            "no collective in a `finally`: a rank that failed comes to it, and the others do not",
         ),
         references=("Lightning-AI/pytorch-lightning#8130",),
     ),
