@@ -89,12 +89,14 @@ def _compare_meanings(
     makes_groups: bool = False,
 ) -> Disagreement | None:
     counts = Counter(meanings.values())
+    if len(counts) > _MOST_MEANINGS:
+        return None
     differ = {
         pair
         for pair in combinations(counts, 2)
         if pair[0].about == pair[1].about and pair[0].value != pair[1].value
     }
-    if not differ or len(counts) > _MOST_MEANINGS:
+    if not differ:
         return None
     if makes_groups:
         # The same group under another number: one of the two has made another one before it.
