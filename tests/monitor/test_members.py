@@ -150,8 +150,25 @@ def test_the_phase_and_the_checkpoint_of_a_member_are_those_of_its_step() -> Non
 @given(st.integers(0, 7), st.integers(1, 8), st.integers(0, 100))
 def test_the_ranks_of_a_node_follow_one_another(local: int, size: int, node: int) -> None:
     local %= size
-    place = hello(node * size + local, local_rank=local, local_world_size=size)
+    world = (node + 1) * size
+    place = hello(node * size + local, world, local_rank=local, local_world_size=size)
     assert find_local_ranks(first_word(place)) == set(range(node * size, (node + 1) * size))
+
+
+def test_where_one_node_has_all_ranks_they_are_all_of_the_job() -> None:
+    """LOCAL_RANK=0 by hand on each, where each sees a GPU of its own."""
+    assert find_local_ranks(first_word(hello(1, 2, local_rank=0))) == {0, 1}
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9), st.integers(1, 10))
+def test_no_rank_beyond_the_world_is_counted_on(
+    rank: int, local: int, size: int, world: int
+) -> None:
+    rank %= world
+    place = hello(rank, world, local_rank=local, local_world_size=size)
+    found = find_local_ranks(first_word(place))
+    assert rank in found
+    assert found <= set(range(world))
 
 
 def test_a_nodes_ranks_are_those_that_its_launcher_names() -> None:
