@@ -408,15 +408,17 @@ def _waits_behind(stay: Stay, number: int) -> bool:
 
 def find_local_ranks(hello: events.Hello) -> set[int]:
     """Return the numbers of a node's ranks, as far as one of them knows them: all that its launcher
-    lists, or numbers one after the other; else its own.
+    lists, or numbers one after the other; else its own. LOCAL_RANK may be anything where somebody
+    has set it by hand.
     """
     rank, size = hello.rank or 0, find_local_size(hello)
     if hello.neighbours:
         return set(hello.neighbours)
     if size < 1 or not hello.in_order:
         return {rank}
-    first = rank - hello.local_rank
-    return set(range(first, first + size))
+    first = 0 if size == hello.world_size else rank - hello.local_rank
+    ranks = range(first, first + size)
+    return set(ranks) if rank in ranks and first >= 0 and ranks.stop <= hello.world_size else {rank}
 
 
 def find_local_size(hello: events.Hello) -> int:
