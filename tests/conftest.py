@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import importlib.util
 import os
@@ -33,6 +34,10 @@ if importlib.util.find_spec("hangbisect") is None:
     runpy.run_path(str(CHECKOUT / "bisect" / "__main__.py"), run_name="checkout")
 
 jobs.heed_signals()
+
+# All that is read and collected stays. To search it for garbage is a third of what collecting
+# takes, in each worker: from pytest_collection_finish() on, only newer objects are searched.
+gc.disable()
 
 # They take a second of a core for each job that hangs: real/test_reports.py has them made.
 os.environ["HANGBISECT_REPORTS"] = "later"
@@ -65,6 +70,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fail where pytest-xdist does not see the groups: everything shared would be made by each
     worker, and nothing else would tell.
     """
+    gc.freeze()
+    gc.enable()
     marked = any(item.get_closest_marker("xdist_group") for item in session.items)
     grouped = any("@" in item.nodeid for item in session.items)
     if session.config.getoption("loadgroup", False) and marked and not grouped:
