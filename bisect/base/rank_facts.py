@@ -57,6 +57,24 @@ class CollectiveLog:
 
 
 @dataclass(frozen=True)
+class UnreachedAddress:
+    """Where NCCL could not connect to, as NCCL writes it."""
+
+    address: str  # "10.0.0.1<45763>"; "" where its line does not say
+    reason: str  # "Connection refused"
+
+
+@dataclass(frozen=True)
+class NcclFacts:
+    """What NCCL printed in the process of a rank, where that goes to a file."""
+
+    version: str = ""  # "2.21.5"
+    interface: str = ""  # by which its first connections are made: "eth0:10.0.0.1"
+    unreached: tuple[UnreachedAddress, ...] = ()  # none once a communicator was made after it
+    warnings: tuple[str, ...] = ()  # oldest first, secrets masked
+
+
+@dataclass(frozen=True)
 class Gpu:
     """A GPU as NVML sees it. Shares are of 1; power in watts."""
 
@@ -130,6 +148,7 @@ class RankFacts:
     traceback: str = ""  # of the exception that ended it
     step: UserStep | None = None  # of a script of the user's own: the one it is in
     output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
+    nccl: NcclFacts = NcclFacts()
     # In evidence.json, of a rank whose looks were left out: they showed it and what it had started
     # in the same places as this rank.
     same_looks_as: RankId | None = None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hangbisect.base.events import Event, encode
 from hangbisect.base.startup_table import STARTUP_BY_NAME
-from hangbisect.rank.watched.known_calls import KnownCall
 from hangbisect.rank.collective_records import StepPace
+from hangbisect.rank.watched.known_calls import KnownCall
 from hangbisect.rank.watched.steps import MOST_LINES, MOST_MESSAGES, StepCounter, Steps
 
 MODEL = KnownCall("lib.load", "lib:load", "model", "Model loaded", "model", 60, "model")
