@@ -22,6 +22,7 @@ from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
+from ..collect.library_facts import LibraryFacts, add_library_facts, read_library_facts
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
@@ -133,6 +134,8 @@ async def _make_node_facts(
     ranks = await _add_source_code(ranks)
     now = time.monotonic()
     started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
+    printed = LibraryFacts() if settled.moving else await read_library_facts(ranks, now - started)
+    ranks = add_library_facts(ranks, printed)
     return NodeFacts(
         host=host,
         command=job.command,
@@ -150,7 +153,7 @@ async def _make_node_facts(
         notebook=job.notebook,
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
-        notes=(*_note_absent_ranks(ranks), *ras.notes),
+        notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),
