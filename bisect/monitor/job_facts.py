@@ -146,10 +146,10 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     files: dict[RankId, str] = {m.rank: m.error_file for m in job.members if m.error_file}
     with contextlib.suppress(TimeoutError):
         read = await call_with_limit(_add_printed_lines, read, files, limit=FILES_LIMIT)
-    if ended != "crash":
-        printed = await read_library_facts(read, job.started, files)
-        job.notes += [note for note in printed.notes if note not in job.notes]
-        read = add_library_facts(read, printed)
+    printed = await read_library_facts(read, job.started, files)
+    job.notes += [note for note in printed.notes if note not in job.notes]
+    # Who has failed is known: how far the others were by then is no evidence against them.
+    read = add_library_facts(read, replace(printed, logs={}) if ended == "crash" else printed)
     with contextlib.suppress(TimeoutError):
         since = time.time() - (time.monotonic() - job.started)
         read = await call_with_limit(_add_from_files, read, files, since, limit=FILES_LIMIT)

@@ -19,6 +19,7 @@ from . import (
     membership,
     memory,
     mismatched,
+    nccl_messages,
     network,
     other_runtimes,
     pipes,
@@ -115,6 +116,7 @@ FAMILIES = (
         "NCCL: making its communicator, and the first data between GPUs",
         gpu.NCCL_CAUSES,
     ),
+    _family_of(nccl_messages),
     _family_of(memory),
     _family_of(crash),
     CauseFamily(
