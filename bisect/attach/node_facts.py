@@ -57,7 +57,6 @@ def find_progress(facts: RankFacts) -> int:
     return TRAINING_PROGRESS if trains else UNKNOWN_PROGRESS
 
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
 _SOURCE_LIMIT = (
     2.0  # the same, for the job's source code, which is parsed: on a busy machine that takes longer
@@ -133,15 +132,14 @@ async def _make_node_facts(
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
     now = time.monotonic()
-    started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
-    printed = LibraryFacts() if settled.moving else await read_library_facts(ranks, now - started)
+    printed = LibraryFacts() if settled.moving else await read_library_facts(ranks, job.began)
     ranks = add_library_facts(ranks, printed)
     return NodeFacts(
         host=host,
         command=job.command,
         world=max(job.world, len(job.ranks)),
         whole=job.whole,
-        age=max(0.0, started),
+        age=max(0.0, now - job.began),
         at=now,
         span=series.span,
         ranks=tuple(sorted(ranks, key=lambda facts: facts.rank)),

@@ -101,6 +101,30 @@ class Gpu:
     links_down: tuple[int, ...] = ()  # NVLinks that are down while others are up
 
 
+GpuErrorKind = Literal[
+    "lost",  # it is off the bus, or did not start
+    "stopped",  # it, or its firmware, does not answer any more
+    "memory",  # errors of its memory
+    "link",  # between GPUs: NVLink, a switch
+    "access",  # what a program did: an address that is not its own
+    "other",
+]
+
+
+@dataclass(frozen=True)
+class GpuError:
+    """An error of a GPU (Xid) or of a switch between GPUs (SXid), as its driver reported it."""
+
+    bus: str  # its place on the PCI bus, without the function: "0000:65:00"
+    code: int
+    kind: GpuErrorKind
+    meaning: str  # in words
+    at: float
+    pid: int | None = None  # whose work it was, as the host numbers processes
+    says: str = ""  # the rest of the driver's line
+    of_switch: bool = False
+
+
 @dataclass(frozen=True)
 class MachineFacts:
     """The machine (or container) of a node, when a clock ran out."""
@@ -113,6 +137,7 @@ class MachineFacts:
     interfaces: tuple[str, ...] = ()
     nameservers: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    gpu_errors: tuple[GpuError, ...] = ()  # since the job started, oldest first
     missing: tuple[str, ...] = ()
 
 

@@ -13,6 +13,7 @@ from . import (
     endpoints,
     forks,
     gpu,
+    gpu_errors,
     interpreter,
     lock_files,
     locks,
@@ -111,6 +112,7 @@ FAMILIES = (
         other_runtimes.SERVER_CAUSES,
     ),
     _family_of(gpu),
+    _family_of(gpu_errors),
     CauseFamily(
         "nccl",
         "NCCL: making its communicator, and the first data between GPUs",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ...base.identity import RankId
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks
-from .collective_places import waits_elsewhere
+from .collective_places import waits_elsewhere_but
 from .known_cause import Found, KnownCause, Scene, need, unless
 
 # initTransportsRank of init.cc: the ranks are those of one communicator.
@@ -20,8 +20,6 @@ _MISMATCHED = re.compile(
     r"Mismatched NCCL version detected ?: rank (\d{1,7}) version (\d{4,6})"
     r" rank (\d{1,7}) version (\d{4,6})"
 )
-# What a rank waits for in the middle of NCCL, as far as its stack does not show where it is.
-_OF_NCCL = ("socket", "thread")
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -95,10 +93,8 @@ def _say_where_they_meet(scene: Scene) -> str:
     return f" (rank 0 meets by {by})" if by else ""
 
 
-def _waits_for_its_own(scene: Scene) -> Found | None:
-    """The culprit waits for something of its own: a program, a file, a lock, a sleep."""
-    wait = scene.verdict.waits_for
-    return None if wait is None or wait.kind in _OF_NCCL else waits_elsewhere(scene)
+# What a rank waits for in the middle of NCCL, as far as its stack does not show where it is.
+_waits_for_its_own = waits_elsewhere_but("socket", "thread", "kernel")
 
 
 # ---- causes --------------------------------------------------------------------------------------
