@@ -174,6 +174,8 @@ class RankFacts:
     step: UserStep | None = None  # of a script of the user's own: the one it is in
     output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
     nccl: NcclFacts = NcclFacts()
+    # Of a rank that NCCL's RAS service has no answer from, in words: "communicator 0x1f of 8 ..."
+    unheard: str = ""
     # In evidence.json, of a rank whose looks were left out: they showed it and what it had started
     # in the same places as this rank.
     same_looks_as: RankId | None = None

@@ -108,11 +108,11 @@ def test_where_counts_cannot_tell_the_one_that_gives_no_answer_is_named() -> Non
     assert verdict.ranks.waiting == (0, 1, 2, 3, 4, 6, 7)
 
 
-def test_counts_that_tell_come_first() -> None:
+def test_who_is_behind_by_the_counts_is_named_as_well() -> None:
     with answering(missing(5, r3=1), missing(5, r3=1)) as port:
         ranks = eight(port)
         found = asked(ranks)
-    assert judge_job(job("late", 8), add_ras_logs(ranks, found)).ranks.culprit == (3,)
+    assert judge_job(job("late", 8), add_ras_logs(ranks, found)).ranks.culprit == (3, 5)
 
 
 def test_of_a_rank_that_moves_no_answer_accuses_nobody() -> None:
@@ -130,4 +130,4 @@ def test_with_half_of_the_ranks_unseen(lost: Sequence[int]) -> None:
         found = asked(eight(port))
     ranks = [one for one in add_ras_logs(eight(port), found) if one.rank not in lost]
     named = judge_job(job("late", 8), ranks).ranks.culprit
-    assert named == (5,) if 5 not in lost else len(named) != 1
+    assert named == (5,) if 5 not in lost else 5 in named or len(named) != 1
