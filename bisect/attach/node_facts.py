@@ -24,6 +24,7 @@ from ..base.rank_facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
 from ..collect.library_facts import LibraryFacts, add_library_facts, read_library_facts
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
+from ..collect.recorder_dumps import add_recorder_dumps
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
@@ -129,6 +130,7 @@ async def _make_node_facts(
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ras = RasFacts() if settled.moving else await ask_ras(ranks, job.world)
     ranks = add_ras_logs(ranks, ras)
+    ranks = ranks if settled.moving else await add_recorder_dumps(ranks)
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
     now = time.monotonic()
