@@ -69,7 +69,8 @@ class NcclFacts:
     """What NCCL printed in the process of a rank, where that goes to a file."""
 
     version: str = ""  # "2.21.5"
-    interface: str = ""  # by which its first connections are made: "eth0:10.0.0.1"
+    interface: str = ""  # by which its first connections are made: "eth0"
+    address: str = ""  # of that interface
     unreached: tuple[UnreachedAddress, ...] = ()  # none once a communicator was made after it
     warnings: tuple[str, ...] = ()  # oldest first, secrets masked
 

@@ -38,7 +38,9 @@ _LINE = re.compile(
     r"(?:\S{1,200} (?:\(\w+\) )?NCCL WARN (?P<warning>\S.*)|NCCL INFO (?P<told>.*))$"
 )
 _VERSION = re.compile(r"NCCL version (?P<version>\d[\w.]{0,20})")
-_INTERFACE = re.compile(r"Bootstrap ?: Using (?:\[0\])?(?P<name>[^\s<>]{1,120})<\d{1,5}>")
+_INTERFACE = re.compile(
+    r"Bootstrap ?: Using (?:\[0\])?(?P<name>[^\s<>:]{1,40}):(?P<address>[^\s<>]{1,80})<\d{1,5}>"
+)
 _MAKING = re.compile(
     r"rank (?P<rank>\d{1,7}) nranks (?P<size>\d{1,7}) .{0,200}commId (?P<name>0x[0-9a-f]{1,16})"
     r" .{0,40}- Init (?P<state>START|COMPLETE)"
@@ -64,7 +66,8 @@ class NcclLine:
     clock: str = ""  # as it stands there: "13:06:53"
     warning: str = ""
     version: str = ""
-    interface: str = ""  # "eth0:10.0.0.1"
+    interface: str = ""  # "eth0"
+    address: str = ""  # of that interface
     unreached: UnreachedAddress | None = None
     # Of a communicator that is made: its name, its size, the rank in it, whether that is done.
     making: tuple[str, int, int, bool] | None = None
@@ -98,7 +101,8 @@ def _parse_line(raw: str) -> NcclLine | None:
     if version := _VERSION.match(told):
         return NcclLine(process, stripped.task, version=version["version"])
     if chosen := _INTERFACE.match(told):
-        return NcclLine(process, stripped.task, interface=chosen["name"])
+        name, address = chosen["name"], chosen["address"]
+        return NcclLine(process, stripped.task, interface=name, address=address)
     if made := _MAKING.search(told):
         done = made["state"] == "COMPLETE"
         making = made["name"], int(made["size"]), int(made["rank"]), done
@@ -154,9 +158,11 @@ def _merge_lines(lines: Sequence[NcclLine]) -> NcclFacts:
     if any(one.address for one in unreached):
         unreached = {one: None for one in unreached if one.address}
     warnings = dict.fromkeys(one.warning for one in lines if one.warning)
+    meets = next((one for one in reversed(lines) if one.interface), NcclLine(("", 0)))
     return NcclFacts(
         version=next((one.version for one in reversed(lines) if one.version), ""),
-        interface=next((one.interface for one in reversed(lines) if one.interface), ""),
+        interface=meets.interface,
+        address=meets.address,
         unreached=tuple(unreached)[-_MOST_ADDRESSES:],
         warnings=tuple(warnings)[-_MOST_WARNINGS:],
     )

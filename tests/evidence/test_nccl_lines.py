@@ -106,7 +106,7 @@ def test_what_is_no_failure_to_connect(told: str) -> None:
 )
 def test_by_which_interface_it_meets(told: str, name: str) -> None:
     (one,) = read_nccl_lines([f"n01:1:2 [0] NCCL INFO {told}"])
-    assert one.interface == name
+    assert f"{one.interface}:{one.address}" == name
 
 
 def test_once_a_communicator_is_made_what_failed_before_is_over() -> None:

@@ -76,9 +76,8 @@ def _say_who_is_there(scene: Scene, address: str) -> str:
     host = address.partition("<")[0].partition("%")[0]
     there: dict[str, list[RankId]] = {}
     for facts in scene.ranks:
-        name, _, own = facts.nccl.interface.partition(":")
-        if own and own.partition("%")[0] == host:
-            there.setdefault(name, []).append(facts.rank)
+        if facts.nccl.address and facts.nccl.address.partition("%")[0] == host:
+            there.setdefault(facts.nccl.interface, []).append(facts.rank)
     words = ", ".join(
         f"{format_ranks(ranks)} {'is' if len(ranks) == 1 else 'are'} ({name})"
         for name, ranks in there.items()
@@ -89,8 +88,9 @@ def _say_who_is_there(scene: Scene, address: str) -> str:
 def _say_where_they_meet(scene: Scene) -> str:
     """Return in words where rank 0, which the others connect to first, told that it is."""
     first = scene.rank(0)
-    by = first.nccl.interface if first is not None else ""
-    return f" (rank 0 meets by {by})" if by else ""
+    if first is None or not first.nccl.address:
+        return ""
+    return f" (rank 0 is at {first.nccl.address}, {first.nccl.interface})"
 
 
 # What a rank waits for in the middle of NCCL, as far as its stack does not show where it is.

@@ -88,10 +88,10 @@ def test_who_cannot_reach_whom_is_said() -> None:
     assert cause.level == "seen"
 
 
-def test_where_the_line_does_not_say_where_to_it_is_where_the_first_rank_meets() -> None:
+def test_where_the_line_does_not_say_where_to_it_is_where_the_first_rank_is() -> None:
     facts = saying({0: [MEETS.format("eth0:10.0.0.1")], 1: [RETRY]})
     assert causes_of(facts)["nccl-cannot-connect"].matched == (
-        "NCCL on rank 1 cannot connect to another rank (rank 0 meets by eth0:10.0.0.1): Connection "
+        "NCCL on rank 1 cannot connect to another rank (rank 0 is at 10.0.0.1, eth0): Connection "
         "timed out",
     )
 
