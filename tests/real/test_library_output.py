@@ -1,5 +1,5 @@
 """A job whose ranks look alike, and whose watchdogs wrote to files which of them is behind: real
-processes, found and judged by `hangbisect attach`.
+processes, judged by `hangbisect attach` and below `hangbisect run`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,13 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+import jobs
+import pytest
 
 from ..dumps.watchdog_texts import signalled, timed_out
+from .verdicts import check, shown
 from .whole_jobs import LIGHT, Jobs
 
 LIMIT = 120.0
@@ -31,12 +36,32 @@ lock.acquire()
 """
 
 
-def test_who_is_behind_by_the_watchdogs_is_named_by_attach(jobs_here: Jobs) -> None:
+def write_program(jobs_here: Jobs, program: str) -> Path:
+    """Return a folder with a program of four ranks, and what each is to say: rank 2 is behind."""
     folder = jobs_here.folder()
-    (folder / "train.py").write_text(PROGRAM)
+    (folder / "train.py").write_text(program)
     for rank in range(4):
         said = signalled(rank, 40, 40) if rank == 2 else timed_out(rank, 41, 43)
         (folder / f"{rank}.said").write_text("\n".join(said))
+    return folder
+
+
+def test_who_is_behind_by_the_watchdogs_is_named_by_run(jobs_here: Jobs) -> None:
+    """The watch takes for ranks what makes a group, so they make one, of gloo."""
+    pytest.importorskip("torch")
+    group = "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"
+    folder = write_program(jobs_here, PROGRAM.replace("lock = thr", f"{group}lock = thr"))
+    watch = ("--run-dir", str(folder / "run"), "--stall", "8", "--on-hang", "end")
+    launcher = (sys.executable, str(LIGHT), "4", sys.executable, str(folder / "train.py"))
+    command = (sys.executable, "-m", "bisect", "run", *watch, "--", *launcher)
+    running = jobs.Running(command, folder, jobs.clean_environ())
+    ended = jobs_here.add(running, folder).end()
+    check(ended, "hang", culprit=[2])
+    assert ended.verdict["ranks"]["waiting"] == [0, 1, 3], shown(ended)
+
+
+def test_who_is_behind_by_the_watchdogs_is_named_by_attach(jobs_here: Jobs) -> None:
+    folder = write_program(jobs_here, PROGRAM)
     launcher = subprocess.Popen(
         [sys.executable, str(LIGHT), "4", sys.executable, str(folder / "train.py")],
         stdout=subprocess.DEVNULL,
