@@ -1,5 +1,6 @@
 """What NCCL and its watchdog printed to the files that ranks write to: their standard output and
-error, and NCCL's own file (NCCL_DEBUG_FILE), read where a job stands still.
+error, or their launcher's where they print to a pipe of it, and NCCL's own file (NCCL_DEBUG_FILE),
+read where a job stands still.
 
 Only regular files are read, by the descriptors that a rank has: nothing is taken out of a pipe, and
 nothing waits. Of a large file its beginning counts, where NCCL says its version, and its end.
@@ -18,16 +19,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from ..base.identity import RankId, UnknownRank
+from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
+from ..base.proc import read_stat
 from ..base.rank_facts import RankFacts
 from .descriptors import read_links
 from .lock_and_log_files import PrintingRank, find_output_files
 from .nccl_lines import NcclLine, RankedLine, read_nccl_lines
+from .process import words_of
 from .syscall_arguments import read_inner_id
 from .watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdog_messages
 
 _HEAD, _TAIL = 1 << 16, 1 << 18  # bytes of a file
 _MOST_BYTES = 1 << 25  # of all files
+_MOST_ABOVE = 4  # processes above a rank that may be its launcher
 FILE_VARIABLE = "NCCL_DEBUG_FILE"
 
 
@@ -43,6 +48,12 @@ class LibraryOutput:
 class _OutputFile:
     path: str
     ranks: list[RankId] = field(default_factory=list)
+    is_shared: bool = False  # others than these ranks write to it
+
+    @property
+    def owner(self) -> RankId | None:
+        """The rank that has the file for itself, None if none does."""
+        return self.ranks[0] if len(set(self.ranks)) == 1 and not self.is_shared else None
 
 
 def read_library_output(
@@ -76,10 +87,28 @@ def _find_files(
         pid = facts.pid if facts.alive else None
         printer = PrintingRank(facts.rank, pid, error_files.get(facts.rank))
         own = dict(find_output_files(printer))
+        relayed = {} if own or pid is None else _find_launchers_files(pid)
         own.update(_find_nccl_files(pid, facts.environment.get(FILE_VARIABLE, "")))
         for identity, path in own.items():
             files.setdefault(identity, _OutputFile(path)).ranks.append(facts.rank)
+        for identity, path in relayed.items():
+            files.setdefault(identity, _OutputFile(path, is_shared=True))
     return list(files.values())
+
+
+def _find_launchers_files(pid: int) -> Mapping[tuple[int, int], str]:
+    """Return where the output of the launcher above a process goes: mpirun prints there what comes
+    over the pipes of its ranks.
+    """
+    above = pid
+    for _ in range(_MOST_ABOVE):
+        about = read_stat(above)
+        if about is None or about.ppid <= 1:
+            break
+        above = about.ppid
+        if Ancestor({}, words_of(above)).launcher is not None:
+            return find_output_files(PrintingRank(0, above))
+    return {}
 
 
 def _find_nccl_files(pid: int | None, pattern: str) -> Iterator[tuple[tuple[int, int], str]]:
@@ -155,7 +184,7 @@ def _assign_lines(
         if pid:
             rank = processes.get((host.partition(".")[0], pid), processes.get(("", pid)))
         else:
-            rank = file.ranks[0] if len(set(file.ranks)) == 1 else None
+            rank = file.owner
         if rank is not None:
             yield replace(line, task=None), rank
 
@@ -166,7 +195,7 @@ def _assign_messages(
     """Yield what the watchdogs said since the start of the job. What names no rank, or one that
     nobody here is known by, is of the rank that has the file for itself.
     """
-    owner = file.ranks[0] if len(set(file.ranks)) == 1 else None
+    owner = file.owner
     messages = read_watchdog_messages(lines, find_time_of_year(since))
     # Beside lines with a rank those without one are what exceptions say again.
     marked = any(one.rank is not None for one in messages)

@@ -5,6 +5,9 @@ when.
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -21,7 +24,7 @@ from hangbisect.evidence.library_output import (
 from hangbisect.evidence.nccl_lines import collect_nccl_facts
 
 from ..dumps.watchdog_texts import signalled, timed_out
-from .printing_processes import Printers, printers
+from .printing_processes import Printers, printers, wait_for
 
 # The texts of watchdog_texts.py are of 21 March, 02:07.
 JOB_STARTED = datetime(2026, 3, 21, 1, 30).timestamp()
@@ -199,3 +202,39 @@ def test_half_of_the_ranks_is_no_hindrance(printing: Printers, tmp_path: Path) -
         os.close(writer)
         os.close(reader)
     assert counts(read(*ranks)) == {1: 40, 3: 43}
+
+
+# mpirun: its rank prints to a pipe that it reads, and it prints that to its own output.
+RELAY = """#!/bin/sh
+"$@" 2>&1 | cat
+"""
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("mpirun", True), ("run_all", False)])
+def test_what_a_launcher_prints_for_its_ranks_is_read(
+    tmp_path: Path, name: str, is_read: bool
+) -> None:
+    """As of `mpirun train > log 2>&1`; of another program above the ranks nothing is read."""
+    launcher = tmp_path / name
+    launcher.write_text(RELAY)
+    launcher.chmod(0o755)
+    text = "\n".join([*signalled(1, 40, 40), ""])
+    program = f"import os, sys, time; sys.stdout.write({text!r}); sys.stdout.flush()\n"
+    program += "open(sys.argv[1], 'w').write(str(os.getpid()))\n"
+    program += "os.rename(sys.argv[1], sys.argv[2]); time.sleep(600)\n"
+    files = [str(tmp_path / one) for one in ("half", "ready")]
+    with (tmp_path / "log").open("w") as log:
+        command = [str(launcher), sys.executable, "-c", program, *files]
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_for(tmp_path / "ready")
+        pid = int((tmp_path / "ready").read_text())
+        end = time.monotonic() + 60.0
+        while "Last enqueued" not in (tmp_path / "log").read_text():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        found = counts(read(RankFacts(1, pid=pid), RankFacts(0)))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert found == ({1: 40} if is_read else {})
