@@ -70,8 +70,10 @@ def read_library_output(
     numbers = {facts.rank for facts in ranks}
     left = _MOST_BYTES
     for file in _find_files(ranks, error_files or {}):
-        data = _read_ends(file.path, left)
+        data = _read_ends(file.path)
         left -= len(data)
+        if left < 0:
+            return
         lines = data.decode(errors="replace").splitlines()
         for rank, message in _assign_messages(file, lines, since, numbers):
             found.messages.setdefault(rank, []).append(message)
@@ -141,7 +143,7 @@ def compile_file_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"^{text}$" if pattern.startswith("/") else rf"/{text}$")
 
 
-def _read_ends(path: str, most: int) -> bytes:
+def _read_ends(path: str) -> bytes:
     """Return the beginning and the end of a regular file, whole lines; b"" for another one."""
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -150,10 +152,10 @@ def _read_ends(path: str, most: int) -> bytes:
             if not stat.S_ISREG(about.st_mode):
                 return b""
             if about.st_size <= _HEAD + _TAIL:
-                return file.read(min(_HEAD + _TAIL, most))
-            head = file.read(min(_HEAD, most))
+                return file.read(_HEAD + _TAIL)
+            head = file.read(_HEAD)
             file.seek(about.st_size - _TAIL)
-            tail = file.read(min(_TAIL, most))
+            tail = file.read(_TAIL)
     except (OSError, ValueError):
         return b""
     return head.rpartition(b"\n")[0] + b"\n" + tail.partition(b"\n")[2]
