@@ -158,7 +158,7 @@ class JobLooks(LookSeries):
         looks, seen, about, _ = await asyncio.gather(
             take_good_looks(targets),
             find_downloads(list(self.rank_of)),
-            read_machine() if self.count == 0 else _look_at_no_machine(),
+            read_machine(since=self.job.began) if self.count == 0 else _look_at_no_machine(),
             self.read_logs(_read_logs, dict(self.ranks)),
         )
         self.machine = about or self.machine

@@ -10,6 +10,7 @@ port.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -38,6 +39,7 @@ from .ranks import (
     read_ranks_from_stacks,
 )
 
+_TICKS = os.sysconf("SC_CLK_TCK")
 _TORCHRUNS_DEFAULT = "none"  # torchrun's --rdzv-id
 _RUN_DIR_VARIABLE = "HANGBISECT_RUN_DIR"
 _OUR_NAMES = ("bisect", "hangbisect")  # as a module or a folder
@@ -57,6 +59,12 @@ class Job:
     watched: str | None = None  # a watch of ours is there: its run folder, "" if not known
     uid: int = 0
     started: int = 0  # of its first process, clock ticks after boot
+
+    @property
+    def began(self) -> float:
+        """When its first process started, on the monotonic clock."""
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - self.started / _TICKS
+        return time.monotonic() - age
 
     @property
     def pids(self) -> frozenset[int]:

@@ -31,6 +31,7 @@ from ..diagnosis.time_limits import find_time_limit
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.wait_graph import WaitGraph
 from ..dumps.facts_in_stack import place_of_call
+from ..evidence.gpu_errors import describe_gpu_error
 from .node_facts import NodeFacts
 
 BUSY_IS_HUNG = 60.0  # seconds in the same few places that make a rank that computes one that hangs
@@ -55,6 +56,9 @@ class Judgement:
     def only_moves(self) -> bool:
         """Whether there is nothing to say but what moves."""
         return bool(self.moving) and self.verdict.outcome != "slow"
+
+
+_MOST_GPU_NOTES = 4  # of one machine
 
 
 def judge_nodes(
@@ -196,7 +200,22 @@ def _note_nodes(nodes: Sequence[NodeFacts]) -> list[str]:
         found.append(
             f"download {file.path} of process {file.pid}: {format_bytes(file.size)}, {grows}"
         )
+    if len(nodes) > 1:  # of one machine they are facts of the job, and may be its cause
+        found += [note for node in nodes for note in _note_gpu_errors(node)]
     return found
+
+
+def _note_gpu_errors(node: NodeFacts) -> list[str]:
+    """Return what the driver reported of the GPUs of a machine that its ranks use, or of which it
+    is not known who uses them, a device once.
+    """
+    pids = {facts.pid for facts in node.ranks}
+    others = [g.bus for g in node.machine.gpus if g.pids and not pids & {*g.pids}]
+    found: dict[str, str] = {}
+    for error in node.machine.gpu_errors:
+        if error.kind != "other" and not any(bus.startswith(error.bus) for bus in others):
+            found.setdefault(error.bus, f"{node.host}: {describe_gpu_error(error)}")
+    return list(found.values())[:_MOST_GPU_NOTES]
 
 
 def _choose_machine(nodes: Sequence[NodeFacts]) -> MachineFacts:

@@ -22,7 +22,9 @@ from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
+from ..collect.library_facts import LibraryFacts, add_library_facts, read_library_facts
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
+from ..collect.recorder_dumps import add_recorder_dumps
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
@@ -56,7 +58,6 @@ def find_progress(facts: RankFacts) -> int:
     return TRAINING_PROGRESS if trains else UNKNOWN_PROGRESS
 
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
 _SOURCE_LIMIT = (
     2.0  # the same, for the job's source code, which is parsed: on a busy machine that takes longer
@@ -129,16 +130,18 @@ async def _make_node_facts(
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ras = RasFacts() if settled.moving else await ask_ras(ranks, job.world)
     ranks = add_ras_logs(ranks, ras)
+    ranks = ranks if settled.moving else await add_recorder_dumps(ranks)
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
     now = time.monotonic()
-    started = time.clock_gettime(time.CLOCK_BOOTTIME) - job.started / _TICKS
+    printed = LibraryFacts() if settled.moving else await read_library_facts(ranks, job.began)
+    ranks = add_library_facts(ranks, printed)
     return NodeFacts(
         host=host,
         command=job.command,
         world=max(job.world, len(job.ranks)),
         whole=job.whole,
-        age=max(0.0, started),
+        age=max(0.0, now - job.began),
         at=now,
         span=series.span,
         ranks=tuple(sorted(ranks, key=lambda facts: facts.rank)),
@@ -150,7 +153,7 @@ async def _make_node_facts(
         notebook=job.notebook,
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
-        notes=(*_note_absent_ranks(ranks), *ras.notes),
+        notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),

@@ -57,6 +57,25 @@ class CollectiveLog:
 
 
 @dataclass(frozen=True)
+class UnreachedAddress:
+    """Where NCCL could not connect to, as NCCL writes it."""
+
+    address: str  # "10.0.0.1<45763>"; "" where its line does not say
+    reason: str  # "Connection refused"
+
+
+@dataclass(frozen=True)
+class NcclFacts:
+    """What NCCL printed in the process of a rank, where that goes to a file."""
+
+    version: str = ""  # "2.21.5"
+    interface: str = ""  # by which its first connections are made: "eth0"
+    address: str = ""  # of that interface
+    unreached: tuple[UnreachedAddress, ...] = ()  # none once a communicator was made after it
+    warnings: tuple[str, ...] = ()  # oldest first, secrets masked
+
+
+@dataclass(frozen=True)
 class Gpu:
     """A GPU as NVML sees it. Shares are of 1; power in watts."""
 
@@ -83,6 +102,30 @@ class Gpu:
     links_down: tuple[int, ...] = ()  # NVLinks that are down while others are up
 
 
+GpuErrorKind = Literal[
+    "lost",  # it is off the bus, or did not start
+    "stopped",  # it, or its firmware, does not answer any more
+    "memory",  # errors of its memory
+    "link",  # between GPUs: NVLink, a switch
+    "access",  # what a program did: an address that is not its own
+    "other",
+]
+
+
+@dataclass(frozen=True)
+class GpuError:
+    """An error of a GPU (Xid) or of a switch between GPUs (SXid), as its driver reported it."""
+
+    bus: str  # its place on the PCI bus, without the function: "0000:65:00"
+    code: int
+    kind: GpuErrorKind
+    meaning: str  # in words
+    at: float
+    pid: int | None = None  # whose work it was, as the host numbers processes
+    says: str = ""  # the rest of the driver's line
+    of_switch: bool = False
+
+
 @dataclass(frozen=True)
 class MachineFacts:
     """The machine (or container) of a node, when a clock ran out."""
@@ -95,6 +138,7 @@ class MachineFacts:
     interfaces: tuple[str, ...] = ()
     nameservers: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    gpu_errors: tuple[GpuError, ...] = ()  # since the job started, oldest first
     missing: tuple[str, ...] = ()
 
 
@@ -131,6 +175,9 @@ class RankFacts:
     traceback: str = ""  # of the exception that ended it
     step: UserStep | None = None  # of a script of the user's own: the one it is in
     output: tuple[str, ...] = ()  # the last warnings of its libraries, and what it printed
+    nccl: NcclFacts = NcclFacts()
+    # Of a rank that NCCL's RAS service has no answer from, in words: "communicator 0x1f of 8 ..."
+    unheard: str = ""
     # In evidence.json, of a rank whose looks were left out: they showed it and what it had started
     # in the same places as this rank.
     same_looks_as: RankId | None = None

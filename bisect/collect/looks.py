@@ -43,6 +43,7 @@ from ..evidence.nccl_ras import (
     describe_status,
     find_moving,
     find_service,
+    find_unheard_ranks,
     make_ras_logs,
 )
 from ..evidence.ras_answers import RasAnswer, parse_status
@@ -300,6 +301,7 @@ class RasFacts:
 
     notes: tuple[str, ...] = ()
     logs: Mapping[RankId, CollectiveLog] = field(default_factory=dict)
+    unheard: Mapping[RankId, str] = field(default_factory=dict)  # ranks without an answer
 
 
 async def ask_ras(
@@ -329,16 +331,21 @@ async def ask_ras(
     standing = tuple(one for one in answer.communicators if one.name not in moving)
     notes = describe_status(replace(answer, communicators=standing), _pids_of(ranks))
     grows = (f"communicator {name} begins operations meanwhile" for name in sorted(moving))
-    return RasFacts((*notes, *(f"NCCL RAS: {words}" for words in grows)), logs)
+    unheard = find_unheard_ranks(answer, ranks, moving, world)
+    return RasFacts((*notes, *(f"NCCL RAS: {words}" for words in grows)), logs, unheard)
 
 
 def add_ras_logs(ranks: Sequence[RankFacts], found: RasFacts) -> list[RankFacts]:
-    """Return the ranks with what was counted of them."""
-    return [
+    """Return the ranks with what was counted of them, and those that gave no answer marked."""
+    counted = [
         replace(facts, collectives=(*facts.collectives, log))
         if (log := found.logs.get(facts.rank)) is not None
         else facts
         for facts in ranks
+    ]
+    return [
+        replace(facts, unheard=found.unheard[facts.rank]) if facts.rank in found.unheard else facts
+        for facts in counted
     ]
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..base.identity import RankId
+from ..base.identity import RankId, name_rank
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import Ranks, Wait
 from ..base.words import format_ranks
@@ -202,7 +202,21 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     least = find_least_advanced(candidates, progress_by_rank(case))
     if job.ended == "limit":
         return _Blame(least)
-    return _part_standing_ranks(case, candidates, least)
+    unheard = _part_from_unheard(case, graph, candidates)
+    return unheard or _part_standing_ranks(case, candidates, least)
+
+
+def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return those candidates to blame that NCCL's RAS service does not hear while it hears others
+    of them; None where it hears all of them, or none, and where somebody is known to wait for one
+    that it hears.
+    """
+    silent = tuple(r for r in candidates if (facts := case.facts(r)) and facts.unheard)
+    heard = tuple(rank for rank in candidates if rank not in silent)
+    awaited = {target for (_, target), link in graph.links.items() if link.firm}
+    if not silent or not heard or any(name_rank(rank) in awaited for rank in heard):
+        return None
+    return _Blame(tuple(sorted(silent)), heard)
 
 
 def _part_standing_ranks(

@@ -10,14 +10,16 @@ import os
 import re
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..base.deadline import run_command
 from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import Gpu
-from ..base.words import format_bytes
+from ..base.rank_facts import Gpu, GpuError, GpuErrorKind
+from ..base.words import format_bytes, format_seconds
+from ..evidence.gpu_errors import describe_gpu_error, read_gpu_errors
 from ..evidence.machine import NVML_PROBE, read_gpus
 from .examination import (
     Check,
@@ -33,6 +35,8 @@ from .examination import (
 )
 
 _DRIVER = 4.0  # seconds for the driver to answer
+# Errors that are not a program's own.
+_OF_THE_MACHINE: tuple[GpuErrorKind, ...] = ("lost", "stopped", "memory", "link")
 _IDLE = 0.05  # of its memory: the driver itself takes some
 _WITHOUT_PEERS = {  # nvmlGpuP2PStatus_t
     1: "the chipset does not do it",
@@ -53,6 +57,8 @@ class Devices:
     pairs: int = 0  # of which it is known
     users: tuple[CheckedProcess, ...] = ()  # processes that use a GPU
     uid: int = 0
+    errors: tuple[GpuError, ...] = ()  # that the driver reported since the machine started
+    now: float = 0.0  # on the clock of these
 
     @property
     def count(self) -> int:
@@ -99,7 +105,9 @@ def read_devices(setting: Setting) -> Devices:
     )
     pids = {pid for gpu in found for pid in gpu.pids}
     users = tuple(process(pid) for pid in sorted(pids))
-    return Devices(found, " ".join(missing), apart, pairs, users, os.getuid())
+    errors, _ = read_gpu_errors()
+    said = " ".join(missing)
+    return Devices(found, said, apart, pairs, users, os.getuid(), errors, time.monotonic())
 
 
 def parse_peers(text: bytes | str) -> tuple[tuple[tuple[int, int, str], ...], int]:
@@ -130,6 +138,9 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
             yield problem(f"GPU {gpu.index} lets nobody compute", "sudo nvidia-smi -c DEFAULT")
         elif gpu.said or gpu.rows or gpu.links_down or gpu.slowed_by:
             yield warning(f"GPU {gpu.index}: {_describe_trouble(gpu)}", "nvidia-smi -q")
+    for error in [one for one in facts.errors if one.kind in _OF_THE_MACHINE]:
+        ago = format_seconds(max(0.0, facts.now - error.at))
+        yield warning(f"{describe_gpu_error(error)}, {ago} ago", "sudo dmesg | grep -i xid")
     if facts.count:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in facts.gpus if gpu.name))
         yield ok(f"{facts.count} x {names or 'GPU'}")

@@ -17,10 +17,11 @@ from typing import Any
 from ..base.deadline import within
 from ..base.words import format_bytes
 from ..evidence.flight_recorder import load_dump, parse_dump
+from ..evidence.nccl_lines import read_nccl_lines
 from ..evidence.watchdog_messages import read_watchdog_messages
 from ..saved_log import decode_log, unpack_log
 from . import stack_formats
-from .contents import Contents, RankMessages, RecordedLog, Unreadable, read_nccl_lines
+from .contents import Contents, RankMessages, RecordedLog, Unreadable
 
 _DEFAULT_GROUPS = ("0", "", "default_pg")  # names of the group of all ranks
 _MOST_RANKS = 1 << 20

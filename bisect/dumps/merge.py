@@ -28,13 +28,13 @@ from ..diagnosis.log_divergence import find_mismatch
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.public_calls import find_group_call, find_group_wait
 from ..diagnosis.verdict import judge_job_with_graph
+from ..evidence.nccl_lines import assign_ranks, collect_nccl_facts, describe_nccl_lines
 from ..evidence.watchdog_messages import WatchdogMessages, make_watchdog_logs
 from .contents import (
     Contents,
     DumpedProcess,
     RankMessages,
     RecordedLog,
-    describe_nccl_lines,
     drop_sleep_frames,
 )
 from .facts_in_stack import RankLocals, place_of_call, read_rank_locals
@@ -110,10 +110,18 @@ def merge_dumps(found: Contents) -> MergedDumps:
     _add_logs(ranks, recorded, names, notes)
     ranks.sort(key=lambda one: (one.number is None, one.number or 0))
     known = sum(one.number is not None for one in ranks)
+    lines = [(one, names.get(file)) for one, file in found.nccl_lines]
+    said_by_nccl = collect_nccl_facts(assign_ranks(lines))
     found_ranks = [_make_dumped_rank(one, at - known) for at, one in enumerate(ranks, 1)]
+    found_ranks = [
+        replace(one, facts=replace(one.facts, nccl=said_by_nccl[one.number]))
+        if one.number in said_by_nccl
+        else one
+        for one in found_ranks
+    ]
     together = describe_common_operation([one.facts for one in found_ranks])
     notes += [together] if together else []
-    notes += describe_nccl_lines([(one, names.get(file)) for one, file in found.nccl_lines])
+    notes += describe_nccl_lines(lines)
     world = _find_world_size(found, [one.says for one in said], ranks, names)
     return MergedDumps(tuple(found_ranks), world, tuple(dict.fromkeys(notes)))
 

@@ -30,11 +30,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..base.line_prefixes import strip_prefixes
 from ..base.masking import mask_command
 from ..base.process_facts import Frame, Thread
 from ..evidence import stacks
 from ..evidence.stacks import parse_faulthandler, parse_py_spy, parse_pystack
-from ..saved_log import strip_prefixes
 from .contents import (
     OUTERMOST_FUNCTIONS,
     Contents,

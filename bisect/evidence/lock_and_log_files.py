@@ -320,7 +320,7 @@ def read_printed_lines(
     ranks write to, or who has the descriptors `beside` of this process: whose line it is cannot be
     told.
     """
-    files = {one.rank: _find_output_files(one) for one in ranks}
+    files = {one.rank: find_output_files(one) for one in ranks}
     shared = Counter(identity for of_rank in files.values() for identity in of_rank)
     shared.update(identify_files(beside))
     found = {}
@@ -344,7 +344,7 @@ def identify_files(descriptors: Iterable[int]) -> set[tuple[int, int]]:
     return found
 
 
-def _find_output_files(one: PrintingRank) -> Mapping[tuple[int, int], str]:
+def find_output_files(one: PrintingRank) -> Mapping[tuple[int, int], str]:
     """Return where a rank's standard error and output go: identity and path of each file."""
     paths = [f"/proc/{one.pid}/fd/{number}" for number in (2, 1)] if one.pid else []
     if one.error_file:

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..base.cgroups import limits
 from ..base.deadline import call_with_limit, run_command
-from ..base.rank_facts import Gpu, MachineFacts
+from ..base.rank_facts import Gpu, GpuError, MachineFacts
+from .gpu_errors import KERNEL_LOG, read_gpu_errors
 
 NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
 _NO_ANSWER = "The NVIDIA driver gave no answer in time: it may itself be what hangs."
@@ -131,12 +132,39 @@ def _scaled_number(value: object, unit: int) -> float | None:
     return None if number is None else number / unit
 
 
-async def read_machine(limit: float = 1.0) -> MachineFacts:
+async def read_machine(
+    limit: float = 1.0, since: float | None = None, kernel_log: str = KERNEL_LOG
+) -> MachineFacts:
     """Return what there is of cores, memory, interfaces, name servers and GPUs, within `limit`
-    seconds and a little; what did not come in time is said in `missing`.
+    seconds and a little, with the errors of GPUs since then (monotonic clock; None: none are looked
+    for); what did not come in time is said in `missing`.
     """
-    (about, missing), (found, no_gpus) = await asyncio.gather(_read_host(limit), read_gpus(limit))
-    return MachineFacts(**about, gpus=found, missing=(*missing, *no_gpus))  # type: ignore[arg-type]  # by name
+    (about, missing), (found, no_gpus), (errors, unseen) = await asyncio.gather(
+        _read_host(limit), read_gpus(limit), _read_gpu_errors(limit, since, kernel_log)
+    )
+    return MachineFacts(
+        **about,  # type: ignore[arg-type]  # by name
+        gpus=found,
+        gpu_errors=errors,
+        missing=(*missing, *no_gpus, *unseen),
+    )
+
+
+async def _read_gpu_errors(
+    limit: float, since: float | None, path: str
+) -> tuple[tuple[GpuError, ...], tuple[str, ...]]:
+    """Return (what the driver reported of GPUs since then, in sentences what is not known of it);
+    nothing where there is no driver.
+    """
+    if since is None or (path == KERNEL_LOG and not any(map(os.path.exists, _DRIVER_FILES))):
+        return (), ()
+    try:
+        errors, missing = await call_with_limit(
+            read_gpu_errors, since, path, limit, limit=limit + 0.3, key="kernel log"
+        )
+    except TimeoutError:
+        return (), ("The kernel's log could not be read in time.",)
+    return errors, ((missing,) if missing else ())
 
 
 async def _read_host(limit: float) -> tuple[dict[str, object], list[str]]:

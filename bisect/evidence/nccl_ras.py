@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ..base.identity import RankId
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import format_ranks
-from .ras_answers import ALL_FUNCTIONS, Communicator, RasAnswer
+from .ras_answers import ALL_FUNCTIONS, Communicator, MissingRank, RasAnswer, RasRank
 
 DEFAULT_ADDRESS = ("localhost", 28028)  # NCCL_RAS_CLIENT_PORT, src/ras/ras_internal.h
 ADDRESS_VARIABLE = "NCCL_RAS_ADDR"
@@ -209,11 +209,41 @@ def make_ras_logs(
     }
 
 
+def find_unheard_ranks(
+    answer: RasAnswer, ranks: Sequence[RankFacts], moving: Collection[str] = (), world: int = 0
+) -> dict[RankId, str]:
+    """Return from which of these ranks the service has no answer in a communicator, in words; ranks
+    are known as in `make_ras_logs`. Where no more than half of a communicator answer it is the
+    network that is silent, and nobody is in it.
+    """
+    known = _ranks_by_pid(answer, ranks)
+    numbers: list[RankId] = [facts.rank for facts in ranks]
+    found: dict[RankId, str] = {}
+    for one in answer.communicators:
+        if one.name in moving or len(one.missing) * 2 >= one.size:
+            continue
+        members = _identify_ranks(one, known, numbers, world or len(numbers))
+        whole = one.size == (world or len(numbers)) and all(
+            mine == theirs for mine, theirs in members.items()
+        )
+        for silent in one.missing:
+            rank = known.get(silent.pid) if silent.pid is not None else None
+            if rank is None and silent.pid is None and members and whole and silent.rank in numbers:
+                rank = silent.rank
+            if rank is not None:
+                words = " (considered dead)" if silent.dead else ""
+                found.setdefault(
+                    rank, f"communicator {one.name} of {one.size} has no answer from it{words}"
+                )
+    return found
+
+
 def _ranks_by_pid(answer: RasAnswer, ranks: Sequence[RankFacts]) -> dict[int, RankId]:
     """Return these ranks by process, without numbers that processes of several machines have."""
     hosts: dict[int, set[str]] = {}
     for one in answer.communicators:
-        for rank in one.ranks:
+        named: list[RasRank | MissingRank] = [*one.ranks, *one.missing]
+        for rank in named:
             if rank.pid is not None:
                 hosts.setdefault(rank.pid, set()).add(rank.host)
     return {

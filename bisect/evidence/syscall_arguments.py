@@ -41,18 +41,20 @@ def renumber_threads(pid: int, threads: tuple[Thread, ...]) -> tuple[Thread, ...
 
 def read_outer_ids(pid: int) -> Mapping[int, int]:
     """Return our id of each thread by the process's own, {} where they are the same."""
-    if not _read_inner_id(f"/proc/{pid}/status"):
+    if not read_inner_id(f"/proc/{pid}/status"):
         return {}
     try:
         tids = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
         return {}
-    own = {tid: _read_inner_id(f"/proc/{pid}/task/{tid}/status") for tid in tids}
+    own = {tid: read_inner_id(f"/proc/{pid}/task/{tid}/status") for tid in tids}
     return {inside: tid for tid, inside in own.items() if inside}
 
 
-def _read_inner_id(path: str) -> int | None:
-    """Return the id that a thread has in its own namespace, None where that is the one here."""
+def read_inner_id(path: str) -> int | None:
+    """Return the id that a process or thread has in its own namespace, None where that is the one
+    here. `path` is its status below /proc.
+    """
     try:
         ids = read_namespace_ids(path)
     except OSError:

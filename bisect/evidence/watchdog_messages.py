@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
@@ -157,8 +157,30 @@ def _parse_time(line: str) -> float | None:
         return None
 
 
-def read_watchdog_messages(lines: Iterable[str]) -> tuple[WatchdogMessages, ...]:
-    """Return what each rank's watchdog says in a log, the rank None for lines that name none."""
+_YEAR = 366 * 86400.0
+
+
+def find_time_of_year(wall: float) -> float:
+    """Return a wall clock's time as these lines have it: local time, in seconds of a year of 366
+    days.
+    """
+    then = datetime.fromtimestamp(wall)
+    return then.replace(year=2000, tzinfo=UTC).timestamp()
+
+
+def _is_earlier(at: float, since: float) -> bool:
+    """Return whether a time of the year is before another one, no more than half a year apart."""
+    return (at - since) % _YEAR > _YEAR / 2
+
+
+def read_watchdog_messages(
+    lines: Iterable[str], since: float | None = None
+) -> tuple[WatchdogMessages, ...]:
+    """Return what each rank's watchdog says in a log, the rank None for lines that name none.
+
+    With `since` (`find_time_of_year`) only what was said after it; a line without a time goes with
+    those before it.
+    """
     readers: dict[int | None, _Reader] = {}
     left = _MOST_LINES
     for line in lines:
@@ -170,6 +192,10 @@ def read_watchdog_messages(lines: Iterable[str]) -> tuple[WatchdogMessages, ...]
         cut = line[:_LONGEST]
         match = _RANK.search(cut)
         rank = int(match["rank"]) if match else None
+        if since is not None:
+            at = _parse_time(cut)
+            if rank not in readers if at is None else _is_earlier(at, since):
+                continue
         readers.setdefault(rank, _Reader(rank)).add(cut)
     found = [reader.messages() for reader in readers.values()]
     return tuple(one for one in found if one.operations or one.counts)

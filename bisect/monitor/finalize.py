@@ -394,7 +394,7 @@ async def _add_evidence_of_failure(
 
     read = await add_logs(job, ranks, ended)
     if job.machine is None:
-        job.machine = await read_machine(MACHINE_LIMIT)
+        job.machine = await read_machine(MACHINE_LIMIT, job.started)
     return read
 
 

@@ -119,7 +119,7 @@ class Inquiry:
 
     async def _look_at_machine(self, inspection: Inspection) -> None:
         if inspection.count == 0:
-            self.job.machine = await read_machine()
+            self.job.machine = await read_machine(since=self.job.started)
 
     def _announce(self, due: clocks.Overdue) -> None:
         """Say once a step that its clock ran out, and that we look."""

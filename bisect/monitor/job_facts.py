@@ -133,6 +133,7 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     Takes a second where a rank cannot answer. Never raises.
     """
     # Not at the top: nearly all jobs end well, and their ranks would wait for it.
+    from ..collect.library_facts import add_library_facts, read_library_facts
     from ..collect.looks import add_ras_logs
 
     able = [r.rank for r in ranks if ended != "crash" and _can_answer(r)]
@@ -146,6 +147,10 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     files: dict[RankId, str] = {m.rank: m.error_file for m in job.members if m.error_file}
     with contextlib.suppress(TimeoutError):
         read = await call_with_limit(_add_printed_lines, read, files, limit=FILES_LIMIT)
+    printed = await read_library_facts(read, job.started, files)
+    job.notes += [note for note in printed.notes if note not in job.notes]
+    # Who has failed is known: how far the others were by then is no evidence against them.
+    read = add_library_facts(read, replace(printed, logs={}) if ended == "crash" else printed)
     with contextlib.suppress(TimeoutError):
         since = time.time() - (time.monotonic() - job.started)
         read = await call_with_limit(_add_from_files, read, files, since, limit=FILES_LIMIT)

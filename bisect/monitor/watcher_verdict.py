@@ -283,7 +283,7 @@ async def judge_from_outside(
         past_deadline=round(now - late_since, 3) if late_since else None,
         to_verdict=round(now - late_since, 3) if late_since else None,
         versions={"hangbisect": VERSION},
-        machine=await read_machine(),
+        machine=await read_machine(since=started),
     )
     seen = Snapshot(ranks)
     if outside.rank_of and ended in NOTHING_MOVES:

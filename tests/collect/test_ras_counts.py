@@ -92,3 +92,42 @@ def test_what_cannot_be_read_is_said(status: dict[str, Any]) -> None:
     with answering(status) as port:
         (note,) = asked(eight(port)).notes
     assert note == f"NCCL RAS: 127.0.0.1:{port} gave no answer that can be read"
+
+
+def missing(who: int, world: int = 8, **behind: int) -> dict[str, Any]:
+    counts = [{"Broadcast": 2, "AllReduce": 41 - behind.get(f"r{n}", 0)} for n in range(world)]
+    return json_status([None if n == who else one for n, one in enumerate(counts)], dead=True)
+
+
+def test_where_counts_cannot_tell_the_one_that_gives_no_answer_is_named() -> None:
+    with answering(missing(5)) as port:
+        ranks = eight(port)
+        found = asked(ranks)
+    verdict = judge_job(job("late", 8), add_ras_logs(ranks, found))
+    assert verdict.ranks.culprit == (5,)
+    assert verdict.ranks.waiting == (0, 1, 2, 3, 4, 6, 7)
+
+
+def test_who_is_behind_by_the_counts_is_named_as_well() -> None:
+    with answering(missing(5, r3=1), missing(5, r3=1)) as port:
+        ranks = eight(port)
+        found = asked(ranks)
+    assert judge_job(job("late", 8), add_ras_logs(ranks, found)).ranks.culprit == (3, 5)
+
+
+def test_of_a_rank_that_moves_no_answer_accuses_nobody() -> None:
+    with answering(missing(5)) as port:
+        ranks = eight(port)
+        found = asked(ranks)
+    ranks[5] = replace(ranks[5], moved="it has read 3 MB")
+    assert 5 not in judge_job(job("late", 8), add_ras_logs(ranks, found)).ranks.culprit
+
+
+@pytest.mark.parametrize("lost", [(0, 1, 2, 3), (4, 6, 7), (5,)])
+def test_with_half_of_the_ranks_unseen(lost: Sequence[int]) -> None:
+    """Of ranks that nobody looks at nothing is said: the silent one is named, or nobody alone."""
+    with answering(missing(5)) as port:
+        found = asked(eight(port))
+    ranks = [one for one in add_ras_logs(eight(port), found) if one.rank not in lost]
+    named = judge_job(job("late", 8), ranks).ranks.culprit
+    assert named == (5,) if 5 not in lost else 5 in named or len(named) != 1

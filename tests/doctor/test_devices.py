@@ -10,6 +10,7 @@ from hangbisect.base.rank_facts import Gpu
 from hangbisect.doctor import devices
 from hangbisect.doctor.devices import Devices, parse_peers
 from hangbisect.doctor.examination import CheckedProcess
+from hangbisect.evidence.gpu_errors import parse_kernel_log
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,16 @@ def test_what_cuda_visible_devices_leaves(
     environ = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
     assert TWO.visible(environ) == visible
     assert TWO.no_such(environ) == wrong
+
+
+def test_what_the_driver_reported_of_a_gpu_is_said_unless_a_program_did_it() -> None:
+    text = "3,1,4000000,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1, name=python3, x"
+    errors = parse_kernel_log([text.format(code) for code in (79, 31, 45)])
+    found = said(devices.count, replace(TWO, errors=errors, now=94.0))
+    assert found == [
+        ("warning", "GPU 0000:3b:00: Xid 79, GPU has fallen off the bus, 90 s ago"),
+        ("ok", "2 x H100"),
+    ]
 
 
 def test_how_many_there_are() -> None:

@@ -354,3 +354,22 @@ def test_without_a_driver_nothing_is_started(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(machine, "_DRIVER_FILES", ())
     monkeypatch.setattr(machine, "run_command", None)
     assert asyncio.run(machine.read_gpus(1.0))[0] == ()
+
+
+def test_errors_of_gpus_are_those_since_the_start_of_the_job(tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    now = time.monotonic()
+    line = "NVRM: Xid (PCI:0000:{:02}:00): 79, pid=1, name=python3, GPU has fallen off the bus."
+    times = {1: now - 5000.0, 2: now - 20.0}
+    log.write_text(
+        "".join(f"3,{n},{int(at * 1e6)},-;{line.format(n)}\n" for n, at in times.items())
+    )
+    read = machine.read_machine(since=now - 100.0, kernel_log=str(log))
+    assert [one.bus for one in asyncio.run(read).gpu_errors] == ["0000:02:00"]
+
+
+def test_a_log_that_cannot_be_read_is_missing_and_none_is_where_nobody_asks(tmp_path: Path) -> None:
+    none = str(tmp_path / "none")
+    found = asyncio.run(machine.read_machine(since=0.0, kernel_log=none))
+    assert any("Xid" in sentence for sentence in found.missing)
+    assert not any("Xid" in s for s in asyncio.run(machine.read_machine(kernel_log=none)).missing)

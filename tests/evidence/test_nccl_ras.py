@@ -24,6 +24,7 @@ from hangbisect.evidence.nccl_ras import (
     describe_status,
     find_address,
     find_moving,
+    find_unheard_ranks,
     make_ras_logs,
 )
 from hangbisect.evidence.ras_answers import RasAnswer, parse_status
@@ -355,6 +356,39 @@ def test_who_is_dead_is_said_of_an_older_one_too() -> None:
     )
 
 
+@pytest.mark.parametrize("status", ["json", "words"])
+def test_who_gave_no_answer_is_a_rank_of_the_job(status: str) -> None:
+    counts = [{"AllReduce": 9} if n != 5 else None for n in range(8)]
+    found = find_unheard_ranks(
+        parsed(json_status(counts, dead=True) if status == "json" else DEAD_26), ranks()
+    )
+    assert set(found) == {5}
+    assert found[5].endswith("of 8 has no answer from it (considered dead)")
+
+
+def test_a_part_of_the_job_that_gave_no_answer_goes_by_its_processes() -> None:
+    """A communicator of ranks 4 to 7, of which its rank 1 is silent."""
+    status = json_status([{"AllReduce": 9} if n != 1 else None for n in range(4)])
+    one = status["communicators"][0]
+    for entry in (*one["ranks"], *one["missing_ranks"]):
+        entry["pid"] += 4
+    assert set(find_unheard_ranks(parsed(status), ranks())) == {5}
+    assert find_unheard_ranks(parsed(status), [RankFacts(n, pid=4711 + n) for n in range(8)]) == {}
+
+
+def test_of_two_nodes_with_one_pid_nobody_is_the_silent_one() -> None:
+    status = json_status([{"AllReduce": 9}, {"AllReduce": 9}, None])
+    one = status["communicators"][0]
+    one["missing_ranks"][0] |= {"host": "10.0.0.2", "pid": 101}
+    assert find_unheard_ranks(parsed(status), ranks(2)) == {}
+
+
+def test_where_most_are_silent_nobody_is_the_one() -> None:
+    """Then it is the network, or the service itself."""
+    status = json_status([{"AllReduce": 9}, None, None, None])
+    assert find_unheard_ranks(parsed(status), ranks(4)) == {}
+
+
 def test_who_is_behind_is_said() -> None:
     assert describe_status(parsed(one_behind()), [100]) == (
         "NCCL RAS: communicator 0x1f of 8 has begun 41 AllReduce, but rank 3: 40",
@@ -391,6 +425,7 @@ def test_whatever_it_answers_nothing_is_raised(answer: Any) -> None:
         if found is not None:
             describe_status(found, [100])
             make_ras_logs(found, ranks())
+            find_unheard_ranks(found, ranks())
 
 
 @given(st.integers(0, len(BEHIND_24)), st.integers(0, len(BEHIND_24)), st.text(max_size=20))

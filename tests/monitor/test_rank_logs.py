@@ -7,8 +7,10 @@ import json
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,9 @@ from hangbisect.base.rank_facts import RankFacts
 from hangbisect.monitor.job import RankLogs
 from hangbisect.monitor.job_facts import add_logs
 from hangbisect.rank.collective_records import LEFT, RECORD, RecordRing
+
+from ..dumps.watchdog_texts import signalled
+from ..evidence.printing_processes import printers
 
 DUMP = {
     "entries": [
@@ -142,3 +147,16 @@ def test_a_rank_that_died_is_not_asked_and_its_error_file_is_read(tmp_path: Any)
     dead = RankFacts(rank=0, pid=1, alive=False, left=True, status=1)
     (found,) = asyncio.run(add_logs(its_job, [dead], "crash"))
     assert found.error == "OSError: gone"
+
+
+def test_what_watchdogs_wrote_to_the_files_of_living_ranks_is_read(tmp_path: Path) -> None:
+    then = time.strftime("%m%d %H:%M:", time.localtime()).removeprefix("0")
+    lines = [line.replace("321 02:07:", then) for line in signalled(0, 40, 40)]
+    with printers(tmp_path) as printing:
+        ranks = [RankFacts(rank=0, pid=printing.start(lines, tmp_path / "log"))]
+        its_job = job(RankLogs())
+        its_job.started = time.monotonic() - 3600
+        (living,) = asyncio.run(add_logs(its_job, ranks, "still"))
+        (failed,) = asyncio.run(add_logs(its_job, ranks, "crash"))
+    assert [(log.source, log.sequence) for log in living.collectives] == [("watchdog", {"0": 40})]
+    assert failed.collectives == ()

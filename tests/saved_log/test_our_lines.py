@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.errors import HangbisectError, UsageError
+from hangbisect.base.line_prefixes import strip_prefixes
 from hangbisect.base.place import find_place
 from hangbisect.commands import report
 from hangbisect.rank.lines import Lines
 from hangbisect.report.saved_log_text import log_json, log_lines
-from hangbisect.saved_log import Progress, read_our_lines, read_progress, strip_prefixes
+from hangbisect.saved_log import Progress, read_our_lines, read_progress
 from hypothesis import given
 from hypothesis import strategies as st
 

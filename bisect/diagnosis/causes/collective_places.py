@@ -4,6 +4,7 @@ ranks in different calls, and those in a call that others do not come by.
 
 from __future__ import annotations
 
+from ...base.verdict_facts import WaitKind
 from ...base.words import AWAITED, begin_sentence
 from ..common_path import (
     PlaceSplit,
@@ -11,7 +12,7 @@ from ..common_path import (
     list_differing_calls,
     split_places,
 )
-from .known_cause import Found, Scene
+from .known_cause import Found, LooksFor, Scene, describe_sign
 
 # Who waits for one of these has not come to the collective yet, and may well be about to.
 _NOT_OF_PEERS = frozenset(
@@ -31,6 +32,17 @@ def waits_elsewhere(scene: Scene) -> Found | None:
     if not any(facts.looks for facts in scene.culprits):
         return None
     return Found(f"it waits for {AWAITED[wait.kind]}")
+
+
+def waits_elsewhere_but(*kinds: WaitKind) -> LooksFor:
+    """Return a sign: as `waits_elsewhere`, but for waits of these kinds."""
+
+    @describe_sign("The culprit waits for something of its own: a file, a program, a lock, a sleep")
+    def looks_for(scene: Scene) -> Found | None:
+        wait = scene.verdict.waits_for
+        return None if wait is None or wait.kind in kinds else waits_elsewhere(scene)
+
+    return looks_for
 
 
 def stacks_differ(scene: Scene) -> Found | None:

@@ -44,11 +44,11 @@ def gpus_of_the_job(scene: Scene) -> tuple[Gpu, ...]:
     gpus = scene.job.machine.gpus
     if any(gpu.pids for gpu in gpus):
         return tuple(g for g in gpus if set(g.pids) & scene.job_pids)
-    given = {_given_device(facts) for facts in scene.neighbours}
+    given = {find_given_device(facts) for facts in scene.neighbours}
     return tuple(g for g in gpus if str(g.index) in given or (g.uuid and g.uuid in given))
 
 
-def _given_device(facts: RankFacts) -> str:
+def find_given_device(facts: RankFacts) -> str:
     """Return the number or the name of the GPU that a rank was given: of those it may see, that of
     its local rank, or the only one; "" where its environment is not known.
     """

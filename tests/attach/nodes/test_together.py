@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 from hangbisect.attach.answer import hang_lines, moving_lines
-from hangbisect.attach.judgement import Judgement
+from hangbisect.attach.judgement import Judgement, judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
 from hangbisect.attach.session import judge_answers, merge_nodes
@@ -24,8 +24,9 @@ from hangbisect.base.process_facts import (
     Syscall,
     Thread,
 )
-from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.rank_facts import Gpu, MachineFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
+from hangbisect.evidence.gpu_errors import parse_kernel_log
 from hangbisect.report.run_reader.run_files import Evidence, make_evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -198,3 +199,22 @@ def test_no_number_is_said_that_is_nobodys(nodes: tuple[NodeFacts, NodeFacts]) -
     read = from_json(Verdict, json.loads(json.dumps(verdict)))
     assert read.ranks == found.verdict.ranks
     assert from_json(Evidence, json.loads(json.dumps(evidence))).ranks == found.ranks
+
+
+def test_errors_of_gpus_are_notes_of_their_machine_and_not_another_jobs() -> None:
+    lines = [
+        f"3,1,4000000,-;NVRM: Xid (PCI:0000:{bus}:00): {code}, pid=1, name=python3, x"
+        for bus, code in (("3b", 79), ("3b", 48), ("5e", 79), ("86", 45))
+    ]
+    gpus = (
+        Gpu(0, "H100", pids=(7,), bus="0000:3b:00.0"),
+        Gpu(1, "H100", pids=(4711,), bus="0000:5e:00.0"),
+    )
+    on = MachineFacts(gpus=gpus, gpu_errors=parse_kernel_log(lines))
+    nodes = [
+        machine("n1", waits_for_a_child(0)),
+        machine("n2", replace(waits_for_a_child(1), host="n2"), machine=on),
+    ]
+    told = [note for note in judge_nodes(nodes).verdict.notes if "Xid" in note]
+    assert told == ["n2: GPU 0000:3b:00: Xid 79, GPU has fallen off the bus"]
+    assert not [note for note in judge_nodes(nodes[1:]).verdict.notes if "Xid" in note]

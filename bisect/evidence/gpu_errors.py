@@ -1,0 +1,180 @@
+"""Errors of GPUs and NVSwitches that their driver wrote to the kernel's log: Xid and SXid.
+
+The numbers mean what NVIDIA's Xid catalogue says (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid
+Errors with the Xid Catalog", 2025), and for switches the chapter on SXid of its Fabric Manager User
+Guide. The lines have the form of public logs: NVIDIA/open-gpu-kernel-modules#446, #1150, #1118
+(Xid), NVIDIA/NVSentinel#155 (off the bus without a number), NVIDIA/nvtrust#124 and
+leptonai/gpud#338 (SXid).
+
+The kernel's log is read record by record from /dev/kmsg without waiting (dev-kmsg in the kernel's
+Documentation/ABI/testing): "6,339,5140900,-;NVRM: loading ...", priority, number, microseconds of
+the kernel's clock. Who may not read it (kernel.dmesg_restrict, most containers) does not see these
+errors, and is told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+
+from ..base.rank_facts import GpuError, GpuErrorKind
+
+KERNEL_LOG = "/dev/kmsg"
+_RECORD = 1 << 14  # bytes; a record has at most 8 KiB, and a buffer below that is an error
+_MOST_BYTES = 1 << 25
+_MOST_ERRORS = 32  # the last ones
+_LONGEST = 200  # characters of what an error says
+# The kernel stamps lines by a clock that nobody sets right: 100 parts in a million are a minute in
+# a week.
+_SLACK = 60.0
+
+_LOST: GpuErrorKind = "lost"
+_STOPPED: GpuErrorKind = "stopped"
+_MEMORY: GpuErrorKind = "memory"
+_LINK: GpuErrorKind = "link"
+_ACCESS: GpuErrorKind = "access"
+_OTHER: GpuErrorKind = "other"
+_XIDS: dict[int, tuple[GpuErrorKind, str]] = {
+    8: (_STOPPED, "GPU stopped processing"),
+    11: (_ACCESS, "invalid or corrupted push buffer stream"),
+    13: (_ACCESS, "graphics engine exception"),
+    31: (_ACCESS, "GPU memory page fault"),
+    32: (_ACCESS, "invalid or corrupted push buffer stream"),
+    38: (_STOPPED, "driver firmware error"),
+    43: (_ACCESS, "a program's channel was stopped"),
+    44: (_STOPPED, "fault during a context switch"),
+    45: (_OTHER, "preemptive cleanup, due to earlier errors"),
+    46: (_STOPPED, "GPU stopped processing"),
+    48: (_MEMORY, "double bit ECC error"),
+    54: (_LOST, "auxiliary power is not connected"),
+    61: (_STOPPED, "internal microcontroller breakpoint or warning"),
+    62: (_STOPPED, "internal microcontroller halt"),
+    63: (_MEMORY, "a memory row is to be remapped, or a page retired"),
+    64: (_MEMORY, "remapping a row, or retiring a page, failed"),
+    69: (_ACCESS, "graphics engine class error"),
+    74: (_LINK, "NVLink error"),
+    79: (_LOST, "GPU has fallen off the bus"),
+    92: (_MEMORY, "high rate of single bit ECC errors"),
+    94: (_MEMORY, "contained memory error"),
+    95: (_MEMORY, "uncontained memory error"),
+    109: (_STOPPED, "context switch timeout"),
+    110: (_STOPPED, "security fault"),
+    119: (_STOPPED, "GSP does not answer"),
+    120: (_STOPPED, "GSP error"),
+    121: (_LINK, "C2C link error"),
+    122: (_STOPPED, "SPI failure"),
+    123: (_STOPPED, "PMU does not answer"),
+    136: (_LINK, "NVLink training failed"),
+    137: (_LINK, "NVLink fault in the memory of another GPU"),
+    140: (_MEMORY, "ECC error that was not recovered"),
+    143: (_LOST, "GPU initialization failed"),
+    **dict.fromkeys(range(144, 151), (_LINK, "NVLink error")),
+    154: (_OTHER, "what is needed to recover the GPU has changed"),
+    158: (_STOPPED, "GPU fatal timeout"),
+}
+_PLACE = r"(?:PCI:)?(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-f])?"
+_XID = re.compile(
+    rf"NVRM: Xid \({_PLACE}[^)]{{0,40}}\): (?P<code>\d{{1,4}}),? ?"
+    r"(?:pid=(?P<pid>\d{1,9}|[^,]{0,40}), )?(?:name=[^,]{0,80}, )?(?P<text>.*)"
+)
+_OFF_THE_BUS = re.compile(rf"NVRM: (?:The NVIDIA )?GPU (?:at )?{_PLACE}.*fallen off the bus")
+_SXID = re.compile(
+    rf"nvidia-nvswitch\d{{1,3}}: SXid \({_PLACE}\): (?P<code>\d{{4,6}}), "
+    r"(?P<fatal>Fatal|Non-fatal), (?P<text>.*)"
+)
+_STAMP = re.compile(r"\d{1,4},\d{1,20},(?P<at>\d{1,20}),[^;]{0,40};(?P<text>.*)")
+
+
+def read_gpu_errors(
+    since: float | None = None, path: str = KERNEL_LOG, limit: float = 1.0
+) -> tuple[tuple[GpuError, ...], str]:
+    """Return (errors since then on the monotonic clock, oldest first; why nothing is known of them,
+    in a sentence, or ""). Of errors that came many times there are the last ones. Waits for nobody;
+    takes `limit` seconds at most.
+    """
+    try:
+        text = _read_log(path, time.monotonic() + limit)
+    except OSError as error:
+        reason = error.strerror or "error"
+        return (
+            (),
+            f"The kernel's log could not be read ({reason}): errors of GPUs (Xid) are not seen.",
+        )
+    return parse_kernel_log(text.splitlines(), since), ""
+
+
+def _read_log(path: str, until: float) -> str:
+    """Return what the log holds. Raises OSError."""
+    parts: list[bytes] = []
+    size = 0
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        while size < _MOST_BYTES and time.monotonic() < until:
+            try:
+                part = os.read(descriptor, _RECORD)
+            except BlockingIOError:  # that was the last one
+                break
+            except BrokenPipeError:  # records were overwritten meanwhile: the next is there
+                continue
+            if not part:
+                break
+            parts.append(part)
+            size += len(part)
+    finally:
+        os.close(descriptor)
+    return b"".join(parts).decode(errors="replace")
+
+
+def parse_kernel_log(lines: Iterable[str], since: float | None = None) -> tuple[GpuError, ...]:
+    """Return the errors in records of the kernel's log."""
+    found: dict[GpuError, None] = {}
+    for line in lines:
+        if ("NVRM" in line or "SXid" in line) and (stamp := _STAMP.match(line)):
+            at = int(stamp["at"]) / 1e6
+            one = _parse_error(stamp["text"], at)
+            if one is not None and (since is None or at >= since - _SLACK):
+                found[one] = None
+    return tuple(_leave_out_echoes(found))[-_MOST_ERRORS:]
+
+
+def _parse_error(text: str, at: float) -> GpuError | None:
+    if match := _XID.search(text):
+        code = int(match["code"])
+        kind, meaning = _XIDS.get(code, (_OTHER, ""))
+        pid = match["pid"] or ""
+        number = int(pid) if pid.isdecimal() else None
+        says = " ".join(match["text"].split())[:_LONGEST]
+        return GpuError(_format_bus(match), code, kind, meaning or says, at, number, says)
+    if match := _OFF_THE_BUS.search(text):
+        return GpuError(_format_bus(match), 79, *_XIDS[79], at)
+    if match := _SXID.search(text):
+        is_fatal = match["fatal"] == "Fatal"
+        says = " ".join(match["text"].split())[:_LONGEST]
+        kind = _LINK if is_fatal else _OTHER
+        meaning = f"{match['fatal'].lower()}: {says}"
+        return GpuError(_format_bus(match), int(match["code"]), kind, meaning, at, of_switch=True)
+    return None
+
+
+def _format_bus(match: re.Match[str]) -> str:
+    """Return a place as the kernel writes it, without the function: "0000:65:00"."""
+    domain, _, rest = match["bus"].lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def _leave_out_echoes(errors: Iterable[GpuError]) -> Iterator[GpuError]:
+    """Yield the errors, of those that a device repeats the first alone."""
+    seen: set[tuple[str, int, int | None]] = set()
+    for one in errors:
+        key = one.bus, one.code, one.pid
+        if key not in seen:
+            seen.add(key)
+            yield one
+
+
+def describe_gpu_error(error: GpuError) -> str:
+    """Return an error in words: "GPU 0000:65:00: Xid 79, GPU has fallen off the bus"."""
+    name, of = ("SXid", "NVSwitch") if error.of_switch else ("Xid", "GPU")
+    return f"{of} {error.bus}: {name} {error.code}, {error.meaning}"
