@@ -93,6 +93,15 @@ def _decide_launched(seen: ProcessFacts) -> Role:
     return Role.RANK if seen.launcher == seen.parent else Role.LATER
 
 
+def is_started_by_script(seen: ProcessFacts) -> bool:
+    """Return whether a rank was started by a script that is watched itself, and that has set the
+    rank's variables: no launcher did, and the script passes for the only rank until then. All of
+    them have one monitor.
+    """
+    claim = seen.claim
+    return seen.launched and claim is not None and not claim.numbered and claim.pid == seen.launcher
+
+
 # torch.distributed.init_process_group: the parameters that may be given by position.
 _BY_POSITION = ("backend", "init_method", "timeout", "world_size", "rank")
 

@@ -44,6 +44,7 @@ from .process_role import (
     ProcessFacts,
     Role,
     decide_role,
+    is_started_by_script,
     read_claim,
     read_group_numbers,
 )
@@ -407,7 +408,10 @@ def _become_rank(place: Place, trains: bool) -> None:
         # Another job's: the process that started our launcher left them in its environment.
         del os.environ[JOB_VARIABLE]
         os.environ.pop(FOLDER_VARIABLE, None)
+    of_script = place.launcher is None
     place = find_place()
+    if of_script and place.joined:
+        place = replace(place, launcher=None)
     if place.launcher is None and not place.joined:
         place = replace(place, job=job_of_this_process())
     # Before the log of collectives, which counts the frames between it and the script.
@@ -451,4 +455,8 @@ def _find_role() -> tuple[Place, Role]:
         rank=place.rank,
         launcher=place.launcher_pid,
     )
-    return place, decide_role(seen)
+    role = decide_role(seen)
+    has_agent = "TORCHELASTIC_RUN_ID" in os.environ  # it is quiet by itself in that script
+    if is_started_by_script(seen) and joined and not has_agent and not place.node_name:
+        place = replace(place, launcher=None, joined=True, job=os.environ[JOB_VARIABLE])
+    return place, role

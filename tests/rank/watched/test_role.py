@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.rank.watched.process_role import Claim, ProcessFacts, Role, decide_role, read_claim
+from hangbisect.rank.watched.process_role import (
+    Claim,
+    ProcessFacts,
+    Role,
+    decide_role,
+    is_started_by_script,
+    read_claim,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +77,16 @@ def test_torchrun_below_a_script_that_counted_gpus_starts_ranks() -> None:
 def test_what_a_rank_starts_that_set_its_own_variables_is_none() -> None:
     spawned = TORCHRUN._replace(job="k", claim=OF_RANK_1, parent=50, launcher=50)
     assert decide_role(spawned) is Role.NONE
+
+
+def test_ranks_whose_variables_a_watched_script_has_set_belong_to_its_job() -> None:
+    """`subprocess.Popen([sys.executable, ...], env={**os.environ, "RANK": ...})`."""
+    below = TORCHRUN._replace(rank=0, job="k", claim=OF_PLAIN, parent=50, launcher=50)
+    assert decide_role(below) is Role.RANK
+    assert is_started_by_script(below)
+    assert not is_started_by_script(below._replace(launcher=51))  # a launcher stands in between
+    assert not is_started_by_script(below._replace(claim=OF_RANK_1))
+    assert not is_started_by_script(TORCHRUN)
 
 
 claims = st.builds(
