@@ -31,6 +31,7 @@ from .collective_mismatch import (
     Stream,
     add_sentence,
     align,
+    is_to_one_peer,
     list_logged_groups,
     make_mismatch,
 )
@@ -43,6 +44,7 @@ CallKey = tuple[str, str, str, str, tuple[str, ...]]
 _SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
 _MOST_CLASSES = 24  # of ranks with the same log
 _MOST_REFERENCES = 5
+_RECORDED: tuple[LogSource, ...] = ("torch", "flight recorder")
 
 
 @dataclass(frozen=True)
@@ -330,7 +332,11 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     recorded = _find_recorded_mismatch(ranks) or find_counted_mismatch(ranks)
     if recorded is not None and recorded.is_sure:
         return recorded
-    across = find_unsent_message(ranks) or _find_mismatch_across_groups(ranks)
+    across = (
+        find_unsent_message(ranks)
+        or _find_mismatch_across_groups(ranks, "ring")
+        or _find_recorded_mismatch_across_groups(ranks)
+    )
     if across is not None:
         return across
     return min(own, key=lambda found: found.operation.at, default=recorded)
@@ -347,9 +353,8 @@ def find_mismatched_ranks(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
 
 def _find_recorded_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     """Return what torch's own recorders show, with the call sites that our log has for it."""
-    sources: tuple[LogSource, ...] = ("torch", "flight recorder")
     own = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
-    for source in sources:
+    for source in _RECORDED:
         found = [
             one
             for group in list_logged_groups(ranks, source)
@@ -428,7 +433,25 @@ def _find_site_before(at: float, rank: RankId, ranks: Sequence[RankFacts]) -> st
     return max(before, key=lambda one: one.at).site if before else ""
 
 
-def _find_mismatch_across_groups(ranks: Sequence[RankFacts]) -> Mismatch | None:
+def _find_recorded_mismatch_across_groups(ranks: Sequence[RankFacts]) -> Mismatch | None:
+    """The same of what C++ calls, which torch's own recorders have: ranks of a mesh, in pairs or
+    rows that do alike. Where some do other kinds of operations (stages of a pipeline) nobody has
+    done too little.
+    """
+    for source in _RECORDED:
+        kinds = {
+            frozenset(one.kind for one in log.operations if one.done and not is_to_one_peer(one))
+            for facts in ranks
+            for log in facts.collectives
+            if log.source == source
+        }
+        found = _find_mismatch_across_groups(ranks, source) if len(kinds) == 1 else None
+        if found is not None and found.kind in ("skipped", "uneven"):
+            return _add_sites(found, ranks)
+    return None
+
+
+def _find_mismatch_across_groups(ranks: Sequence[RankFacts], source: LogSource) -> Mismatch | None:
     """Return the mismatch of ranks that wait in different groups: each in one that others have not
     come to, because they call them in another order, or because one of them left a call out, or
     made one that no other rank made.
@@ -436,7 +459,7 @@ def _find_mismatch_across_groups(ranks: Sequence[RankFacts]) -> Mismatch | None:
     All ranks are compared: those of another group make the same calls in theirs. It is a mismatch
     only where it explains a wait: the culprits are missed in an operation, or wait in it.
     """
-    groups = list_logged_groups(ranks, "ring")
+    groups = list_logged_groups(ranks, source)
     waiting = {
         stream.rank: (group, stream.operations[-1])
         for group in groups
@@ -448,7 +471,7 @@ def _find_mismatch_across_groups(ranks: Sequence[RankFacts]) -> Mismatch | None:
     involved = tuple(sorted({r for group in groups for r in group.members} & _logged(groups)))
     together = LoggedGroup(
         " and ".join(sorted({group.name for group, _ in waiting.values()})),
-        "ring",
+        source,
         involved,
         tuple(_merge_streams(rank, groups, involved) for rank in involved),
     )
@@ -501,5 +524,8 @@ def _merge_streams(
     return Stream(rank, tuple(renumbered), since)
 
 
-def _start_of(one: Collective) -> float:
-    return one.at
+def _start_of(one: Collective) -> tuple[bool, float]:
+    """What is waited in is last, whenever it began: a helper thread may wait in it while the main
+    thread goes on.
+    """
+    return one.done is False, one.at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
 
@@ -164,6 +165,21 @@ def test_two_groups_called_in_another_order_are_found_across_them() -> None:
     assert found.kind == "different"
 
 
+def test_when_a_helper_thread_began_what_it_waits_in_is_no_order() -> None:
+    """An asynchronous checkpoint: its thread gathers while the main thread trains on."""
+    step, save = Call("all_reduce", "a.py:1"), Call("gather_object", "b.py:9", group="1")
+    early = rank(1, [step, save, step], 3, world=3)
+    (log,) = early.collectives
+    operations = [replace(o, done=o.kind != "gather_object") for o in log.operations]
+    early = replace(early, collectives=(replace(log, operations=tuple(operations)),))
+    ranks = [
+        rank(0, [step, step, save], 2, world=3),
+        early,
+        rank(2, [step, step, step], 2, world=3),
+    ]
+    assert find_mismatched_ranks(ranks) == (2,)
+
+
 def test_sends_and_receives_are_no_mismatch() -> None:
     ranks = ran([[SETUP, Call("send", "a.py:1")], [SETUP, Call("recv", "a.py:2")]])
     assert find_mismatch(ranks) is None
@@ -186,6 +202,44 @@ def test_what_only_torchs_recorder_has_is_compared_by_number() -> None:
     assert found is not None
     assert (found.kind, found.ranks, found.number) == ("uneven", (1,), 4)
     assert found.source == "torch"
+
+
+def in_pairs(number: int, pair: str, rounds: int, *, done: bool = True) -> RankFacts:
+    """A rank of a mesh: so many operations in its pair, then a barrier of all unless it hangs."""
+    operations = [
+        Collective(pair, "all_reduce", n, at=10.0 + n, done=done or n < rounds)
+        for n in range(1, rounds + 1)
+    ]
+    if done:
+        operations.append(Collective("0", "barrier", 1, at=30.0, done=False))
+    return RankFacts(rank=number, collectives=(CollectiveLog("torch", tuple(operations)),))
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_of_two_that_wait_for_each_other_in_two_groups_the_one_that_did_less_is_to_blame(
+    at: int,
+) -> None:
+    """Tensor parallel pairs: one rank of a pair left a batch out, and came to the barrier early."""
+    pairs = [in_pairs(0, "3", 10), in_pairs(1, "3", 10), in_pairs(2, "3", 10)]
+    ranks = [*pairs, in_pairs(3, "3", 10)]
+    ranks[at] = in_pairs(at, "4", 9)
+    ranks[at + 1] = in_pairs(at + 1, "4", 10, done=False)
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert found.is_sure
+    assert found.ranks == (at,)
+
+
+def test_stages_that_do_unlike_things_are_not_compared_across_their_groups() -> None:
+    """A pipeline: of stages with other operations nothing says who did too little."""
+    first = [Collective("3", "all_gather", n, at=10.0 + n, done=n < 3) for n in range(1, 4)]
+    ranks = [
+        RankFacts(rank=0, collectives=(CollectiveLog("torch", tuple(first)),)),
+        in_pairs(1, "4", 10),
+        in_pairs(2, "4", 10),
+    ]
+    found = find_mismatch(ranks)
+    assert found is None or not found.is_sure
 
 
 def test_the_recorders_operations_get_the_sites_of_our_own_log() -> None:
