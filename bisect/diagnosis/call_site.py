@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from ..base.checkpoints import Checkpoint
 from ..base.identity import RankId
-from ..base.native_code import CODE_OF_PYTHON
+from ..base.native_code import CODE_OF_LIBC, CODE_OF_PYTHON
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
+from .blocked_syscalls import SLEEP_CALLS
 from .case import Case, reached_checkpoint
 from .frames import (
     dotted_name,
@@ -160,6 +162,8 @@ def _find_direct_call(
     inner = frames[0]
     if announced and frame_owner(inner, job.package) == "step":
         return announced
+    if view.call_name in SLEEP_CALLS and _is_in_foreign_library(view):
+        return inner.calls[0] if len(inner.calls) == 1 else dotted_name(inner)
     caller = view.call.caller if view.call is not None else ""
     is_foreign = caller != "" and CODE_OF_PYTHON.search(caller) is None
     if not view.holds_gil and not is_foreign and view.call_name in _PYTHON_NAMES:
@@ -170,6 +174,18 @@ def _find_direct_call(
         if len(named) == 1:
             return named[0]
     return dotted_name(inner)
+
+
+def _is_in_foreign_library(view: ProcessSnapshot) -> bool:
+    """Return whether the innermost Python code has called a library that is not Python's own, in
+    which the process is.
+    """
+    native = takewhile(lambda frame: frame.native, view.frames)
+    return any(
+        ".so" in frame.file
+        and not (CODE_OF_PYTHON.search(frame.file) or CODE_OF_LIBC.search(frame.file))
+        for frame in native
+    )
 
 
 def find_component(

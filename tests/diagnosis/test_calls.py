@@ -224,3 +224,22 @@ def test_what_reads_is_called_as_the_source_has_it(
 ) -> None:
     """A file, a pipe and a terminal are read by many functions of C, none of which has a frame."""
     assert call_of(with_calls(look("vocabulary train.py:15", call=call), *calls)) == named
+
+
+def asleep_in(library: str, *calls: str) -> Look:
+    """A rank in a function of C of that library, which sleeps."""
+    one = with_calls(look("index train.py:45", call="clock_nanosleep"), *calls)
+    (thread,) = one.threads
+    inside = (
+        Frame("nanosleep", "/usr/lib/libc.so.6", 0, native=True),
+        Frame("wait", library, 0, native=True),
+    )
+    return replace(one, threads=(replace(thread, frames=(*inside, *thread.frames)),))
+
+
+def test_a_library_that_sleeps_is_called_as_the_source_has_it() -> None:
+    """SQLite, which waits for a lock, is no time.sleep."""
+    sqlite, python = "/usr/lib/libsqlite3.so.0.8.6", "/usr/lib/libpython3.11.so.1.0"
+    assert call_of(asleep_in(sqlite, "base.execute")) == "base.execute"
+    assert call_of(asleep_in(sqlite, "base.execute", "len")) == "train.index"
+    assert call_of(asleep_in(python, "pause")) == "time.sleep"
