@@ -7,12 +7,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hangbisect.base.checkpoints import UserStep
+from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.blame import find_first_to_fail
 from hangbisect.diagnosis.verdict import judge_job
 
 from .logs import Call, rank
-from .made_up import gone, job
+from .made_up import gone, job, look
+from .test_transfers import still
 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:2671"
 MISMATCH = (
@@ -63,3 +67,41 @@ def test_what_gloo_says_of_a_mismatch_is_one(where: str) -> None:
 def test_a_crash_of_which_it_says_nothing_is_none() -> None:
     verdict = judge_job(job("crash"), [gone(0, 1, "ValueError: no"), gone(1, 1, LOST)])
     assert verdict.cause is None or verdict.cause.id != "gloo-mismatch"
+
+
+# ---- ranks that look for what the one that ended was to do ---------------------------------------
+
+POLLS = look("wait_for_shards train.py:39", "main train.py:60", call="clock_nanosleep")
+WORKS_ON = look("upload train.py:80", "main train.py:60", call="clock_nanosleep")
+SCRIPT = UserStep("script", "Script", "", 0.0, number=1)
+
+
+def standing(*looks: Look | None) -> Verdict:
+    """A script of the user's own: None is a rank that ended with status 0."""
+    ranks = [
+        replace(still(n, one), step=SCRIPT) if one else gone(n, 0, step=SCRIPT)
+        for n, one in enumerate(looks)
+    ]
+    about = job("late", len(ranks), pipeline="", command=("python", "train.py"))
+    return judge_job(about, ranks)
+
+
+def test_all_others_look_for_what_the_one_that_ended_has_not_done() -> None:
+    """`while not marker.exists(): sleep` of a rank that ended by os._exit(0): a guess."""
+    verdict = standing(POLLS, None, POLLS, POLLS)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2, 3)
+    assert verdict.cause is not None
+    assert (verdict.cause.id, verdict.cause.level) == ("rank-left", "guess")
+
+
+def test_who_stands_alone_after_another_has_ended_may_have_more_to_do() -> None:
+    assert standing(POLLS, None).ranks.culprit == (0,)
+
+
+def test_of_ranks_in_different_places_nobody_waits_for_the_one_that_ended() -> None:
+    assert 1 not in standing(POLLS, None, WORKS_ON, POLLS).ranks.culprit
+
+
+def test_where_most_have_ended_the_rest_is_late() -> None:
+    assert standing(POLLS, None, None, POLLS, None).ranks.culprit == (0, 3)
