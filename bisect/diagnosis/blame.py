@@ -202,8 +202,25 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     least = find_least_advanced(candidates, progress_by_rank(case))
     if job.ended == "limit":
         return _Blame(least)
-    unheard = _part_from_unheard(case, graph, candidates)
-    return unheard or _part_standing_ranks(case, candidates, least)
+    parted = _part_from_unheard(case, graph, candidates) or _part_from_ended(case, candidates)
+    return parted or _part_standing_ranks(case, candidates, least)
+
+
+def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return the ranks that ended early with status 0, where all others (two at least, and more
+    than have ended) look for something again and again in one place: a guess, that they look for
+    what these have not done. None where it is not so.
+    """
+    unfinished = unfinished_ranks(case)
+    ended = tuple(r.rank for r in unfinished if _ended_well(r) and r.status == 0)
+    rest = [r for r in unfinished if not is_gone(r)]
+    if not ended or len(rest) < max(2, len(ended) + 1) or {*candidates} != {r.rank for r in rest}:
+        return None
+    places = {_find_standing_place(case, one, with_lines=True) for one in rest}
+    (place,) = places if len(places) == 1 else (None,)
+    if place is None or place.kind not in _POLLS or not place.may_be_for_peers:
+        return None
+    return _Blame(ended, tuple(r.rank for r in rest))
 
 
 def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:

@@ -130,7 +130,7 @@ def _waits_for_requests(look: Look) -> bool:
 
 def _missing_peer(verdict: Verdict) -> str:
     """A rank that others wait for is gone, or was never started."""
-    if not verdict.ranks.waiting:
+    if not verdict.ranks.waiting or verdict.guessed:
         return ""
     for rank in verdict.ranks.culprit:
         if rank in verdict.ranks.dead:

@@ -12,7 +12,9 @@ from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.blame import find_first_to_fail
-from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
 from .logs import Call, rank
 from .made_up import gone, job, look
@@ -88,7 +90,13 @@ def standing(*looks: Look | None) -> Verdict:
 
 def test_all_others_look_for_what_the_one_that_ended_has_not_done() -> None:
     """`while not marker.exists(): sleep` of a rank that ended by os._exit(0): a guess."""
-    verdict = standing(POLLS, None, POLLS, POLLS)
+    ranks = [
+        replace(still(n, one), step=SCRIPT) if one else gone(n, 0, step=SCRIPT)
+        for n, one in enumerate([POLLS, None, POLLS, POLLS])
+    ]
+    about = job("late", 4, pipeline="", command=("python", "train.py"))
+    verdict, graph = judge_job_with_graph(about, ranks)
+    assert not find_proof_of_hang(verdict, Snapshot(ranks), graph)
     assert verdict.ranks.culprit == (1,)
     assert verdict.ranks.waiting == (0, 2, 3)
     assert verdict.cause is not None

@@ -10,6 +10,8 @@ from ..group_values import claimed_world_size, number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import format_waiting_ranks, makes_a_group
 
+_GUESSED = 0.8  # what a sign is worth where who waits for whom is a guess
+
 
 def _counted_on(scene: Scene) -> int:
     """Return the largest world that a rank counts on."""
@@ -119,7 +121,10 @@ def _left_with_success(scene: Scene) -> Found | None:
     # its own, or nothing says who waits for whom.
     if not blamed & {*early}:
         return None
-    return Found(f"{format_ranks(early)} ended with status 0 before the end", {"rank": early[0]})
+    words = f"{format_ranks(early)} ended with status 0 before the end"
+    # It may be no more than a guess that the others wait for it.
+    guessed = scene.verdict.guessed
+    return Found(words, {"rank": early[0]}, trust=_GUESSED if guessed else 1.0, doubtful=guessed)
 
 
 def _others_go_on(scene: Scene) -> Found | None:
