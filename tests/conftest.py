@@ -26,7 +26,7 @@ DEADLINE = 120.0  # seconds for a process to end, on a busy machine
 Start = Callable[..., subprocess.Popen[str]]
 T = TypeVar("T")
 
-WHOLE_JOBS = Path(__file__).resolve().parent / "real"
+WHOLE_JOBS = f"{Path(__file__).resolve().parent / 'real'}{os.sep}"
 
 
 if importlib.util.find_spec("hangbisect") is None:
@@ -59,8 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and (group := _shared(item)):
             item.add_marker(pytest.mark.xdist_group(group))
     if "PYTEST_XDIST_WORKER" in os.environ:
-        whole = [item for item in items if WHOLE_JOBS in item.path.parents]
-        others = [item for item in items if WHOLE_JOBS not in item.path.parents]
+        whole = [item for item in items if is_of_whole_jobs(item)]
+        others = [item for item in items if not is_of_whole_jobs(item)]
         items[:] = mix_evenly(whole, others)
         # What one worker does alone begins first, for nobody can help it at the end.
         items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
@@ -76,6 +76,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     grouped = any("@" in item.nodeid for item in session.items)
     if session.config.getoption("loadgroup", False) and marked and not grouped:
         raise pytest.UsageError("this pytest-xdist finds no groups in this pytest: constraints.txt")
+
+
+def is_of_whole_jobs(item: pytest.Item) -> bool:
+    """Return whether a test starts whole jobs."""
+    return str(item.path).startswith(WHOLE_JOBS)
 
 
 def mix_evenly(*lists: Sequence[T]) -> list[T]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +14,13 @@ from .hosts_here import HostsHere
 from .slurm_here import Slurm
 from .whole_jobs import Jobs
 
-HERE = Path(__file__).parent
+HERE = f"{Path(__file__).parent}{os.sep}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start a whole job once more where its test fails; the first failure is printed as well."""
     for item in items:
-        if HERE in item.path.parents:
+        if str(item.path).startswith(HERE):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
