@@ -21,6 +21,7 @@ from ..base.addresses import host_of, is_loopback, port_of
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Socket
+from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
 from .collective_mismatch import DEFAULT_GROUP
 from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
@@ -410,12 +411,23 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if single_rank.group:
         return _make_peer_wait(single_rank, index, unseen_ranks)
     wait = single_rank.wait
-    if unseen_ranks and wait is not None and wait.kind == "socket" and wait.host and not wait.pid:
-        # The other end is on a node that is not heard any more.
-        unseen = f"{wait.detail} on {wait.host}: {unseen_ranks}"
+    if unseen_ranks and wait is not None and (host := _find_unseen_host(wait, facts, index)):
+        unseen = f"{wait.detail} on {host}: {unseen_ranks}"
         return RankWait(Wait("absent_rank", unseen), unseen_ranks=unseen_ranks)
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
+
+
+def _find_unseen_host(wait: Wait, facts: RankFacts, index: RankIndex) -> str:
+    """Return the node of the job at the other end of a connection that nobody sees: one that is not
+    heard any more, or that of rank 0, which MASTER_ADDR names; "" if it is none.
+    """
+    if wait.kind != "socket" or wait.pid:
+        return ""
+    peer, master = host_of(wait.detail.partition(" ")[0]), facts.environment.get("MASTER_ADDR", "")
+    if peer and peer == master and not is_loopback(peer) and 0 not in index.members:
+        return peer
+    return wait.host
 
 
 # In each of these a rank may wait for an operation, and nothing in it says for whom.

@@ -22,6 +22,7 @@ from .made_up import (
     job,
     look,
     rank,
+    silent_peer,
     wandb_core,
 )
 
@@ -82,6 +83,27 @@ def test_ranks_of_another_node_are_neither_blamed_nor_missed() -> None:
     assert verdict.waits_for is not None
     assert "ranks of other nodes, which this watch does not see" in verdict.waits_for.detail
     assert verdict.cause is None
+
+
+@pytest.mark.parametrize(("call", "state"), [("recvfrom", "ESTABLISHED"), ("connect", "SYN_SENT")])
+def test_who_waits_for_the_node_of_rank_0_that_nobody_sees_is_not_to_blame(
+    call: str, state: str
+) -> None:
+    """A protocol of the job's own: rank 0 hands out the shards, and its node has not come."""
+    asks = look("shards data.py:7", call=call, descriptors=(silent_peer("10.0.0.9:7000", state),))
+    environment = {"MASTER_ADDR": "10.0.0.9", "MASTER_PORT": "29500"}
+    there = job(world=4, local_ranks=(2, 3))
+    ranks = [rank(r, asks, reached=11, environment=environment) for r in (2, 3)]
+    verdict = judge_job(there, ranks)
+    assert verdict.ranks.culprit == ()
+    assert verdict.ranks.waiting == (2, 3)
+    # Another host is an outsider's; and where rank 0 is here, it is not of another node.
+    server = {**environment, "MASTER_ADDR": "10.0.0.8"}
+    ranks = [replace(one, environment=server) for one in ranks]
+    assert judge_job(there, ranks).ranks.culprit == (2, 3)
+    here = job(world=4, local_ranks=(0, 1))
+    ranks = [rank(r, asks, reached=11, environment=environment) for r in (0, 1)]
+    assert judge_job(here, ranks).ranks.culprit == (0, 1)
 
 
 @pytest.mark.parametrize("counted", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"])
