@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.time_limits import find_first_limit, find_time_limit
+from hangbisect.diagnosis.time_limits import find_first_limit, find_time_limit, waits_anew
 from hangbisect.diagnosis.verdict import judge_job
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,6 +46,29 @@ def test_of_a_poll_the_whole_limit_is_known_from_when_it_was_first_seen() -> Non
 @pytest.mark.parametrize("call", ["clock_nanosleep", "futex"])
 def test_who_begins_anew_each_time_has_no_limit(call: str) -> None:
     assert limit(rank(0, *waiting(call, 0.3, 0.4, 0.3))) == 0.0
+
+
+_TIMES = st.floats(0.5, 600.0)
+
+
+@given(_TIMES, _TIMES, st.floats(0.0, 0.08), st.floats(0.0, 0.08))
+def test_one_sleep_is_one_though_a_busy_machine_reads_it_late(
+    length: float, apart: float, late: float, later: float
+) -> None:
+    left = length + apart
+    first, second = waiting("clock_nanosleep", left - late, left - apart - later)
+    assert not waits_anew(first, replace(second, at=first.at + apart))
+
+
+@given(st.floats(0.2, 600.0), _TIMES, st.floats(0.0, 1.0))
+def test_sleeps_one_after_the_other_are_not_one(length: float, apart: float, begun: float) -> None:
+    """Each lasts `length`; the first look comes when `begun` of it is over."""
+    ends = length * (1.0 - begun)
+    while ends < apart:
+        ends += length
+    first, second = waiting("clock_nanosleep", length * (1.0 - begun), ends - apart)
+    is_another = ends > length * (1.0 - begun)
+    assert waits_anew(first, replace(second, at=first.at + apart)) == is_another
 
 
 def test_a_sleep_that_shows_its_whole_length_ends_that_long_after_it_was_first_seen() -> None:
