@@ -16,7 +16,10 @@ from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
 LONGEST_LIMIT = 86_400.0  # seconds
-_TICK = 0.05  # seconds by which two such readings may differ
+# By how much two readings of one wait may differ, where a busy machine reads it late: seconds, and a
+# share of the time between them. Of waits of one length, one after the other, a later one ends by
+# half of that time later at the least.
+_TICK, _SHARE = 0.1, 0.4
 
 
 def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
@@ -111,4 +114,5 @@ def waits_anew(before: Look, after: Look) -> bool:
     first, second = read_time_left(before), read_time_left(after)
     if first is None or second is None:
         return False
-    return second > first - (after.at - before.at) + _TICK
+    apart = after.at - before.at
+    return second > first - apart + max(_TICK, _SHARE * apart)
