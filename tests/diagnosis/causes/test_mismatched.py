@@ -350,6 +350,27 @@ def test_the_key_is_said_where_the_source_has_it(
     assert f"store for {says}" in found.why
 
 
+def test_who_asks_the_others_after_the_evaluation_of_all_is_not_short_of_batches() -> None:
+    """One rank alone has the callback for early stopping: the others are in the next epoch."""
+    batch = [Call("broadcast", "train.py:40 main"), Call("backward", "train.py:40 main")]
+    evaluation = [Call("all_reduce", "train.py:41 main")] * 2
+    asks = Call("barrier", "train.py:42 main")
+    usual = [Call("ddp", "train.py:20 main"), *batch * 3, *evaluation]
+    fit = "<module> train.py:40"
+    stops = look(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356",
+        "EarlyStopping.on_validation_end SP/pytorch_lightning/callbacks/early_stopping.py:190",
+        "_TrainingEpochLoop.on_advance_end SP/pytorch_lightning/loops/training_epoch_loop.py:410",
+        *IN_THE_LOOP[2:],
+        fit,
+    )
+    inside = look(*IN_THE_LOOP, fit)
+    logs = [[*usual, batch[0]], [*usual, asks], [*usual, batch[0]]]
+    found = causes_of(logged(logs, inside, stops, inside))
+    assert "uneven-batches" not in found
+    assert {"collective-mismatch", "rank-conditional-collective"} & found.keys()
+
+
 def test_who_raised_before_its_barrier_is_not_short_of_batches() -> None:
     """`try: fit() finally: barrier()`: the step that raised is on no stack any more."""
     step = [Call("backward", "train.py:40")]
