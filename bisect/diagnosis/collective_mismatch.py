@@ -231,6 +231,14 @@ class Mismatch:
         return self.kind != "missing"
 
 
+LoopState = Literal[
+    "left",  # who makes another call may have left the loop
+    "inside",  # that call belongs to the loop: its last round had it too
+    "over",  # all had left the loop together before
+    "beside",  # that call is a helper thread's, and comes at any time of the loop
+]
+
+
 @dataclass(frozen=True)
 class LogDifference:
     """How one log parts from another: the first operation in question of each."""
@@ -241,6 +249,7 @@ class LogDifference:
     # How often the same calls had been made before, by both.
     my_count: int = 0
     their_count: int = 0
+    loop: LoopState = "left"  # of a call that both made before, and one of them the more often
 
     @property
     def at(self) -> float:
@@ -309,10 +318,18 @@ def _judge_difference(
         if few and b.condition:
             return "skipped", mine, b, None
         return ("extra", mine, a, b) if a.condition else ("extra", theirs, b, a)
-    if found.my_count != found.their_count:
-        # What both did before is a loop; who does something else has left it.
+    if found.my_count != found.their_count and found.loop != "over":
+        # What both did before is a loop; who does something else has left it, or its own call out.
         left = found.my_count < found.their_count
-        return "uneven", mine if left or few else theirs, a if left or few else b, b if left else a
+        if found.loop == "left":
+            who = mine if left or few else theirs
+            return "uneven", who, a if left or few else b, b if left else a
+        if found.loop == "inside":
+            if few and not left:
+                return "extra", mine, a, b
+            return "skipped", mine if left else theirs, b if left else a, None
+        if few:
+            return ("extra", mine, a, None) if left else ("skipped", mine, b, None)
     if not few and _is_for_all(a) != _is_for_all(b):
         return ("extra", mine, a, b) if _is_for_all(a) else ("extra", theirs, b, a)
     return "different", both, a, b

@@ -103,7 +103,7 @@ def different_parameters() -> Facts:
 
 
 def uneven_batches() -> Facts:
-    step = [Call("backward", "train.py:40"), Call("all_reduce", "ddp.py:1")]
+    step = [Call("backward", "train.py:40", group=""), Call("all_reduce", "ddp.py:1")]
     longer = [*step * 3, Call("barrier", "train.py:50")]
     shorter = [*step, Call("barrier", "train.py:50")]
     return logged([longer, shorter], BACKWARD, REPORTS)
