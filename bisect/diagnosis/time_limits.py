@@ -16,8 +16,8 @@ from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
 LONGEST_LIMIT = 86_400.0  # seconds
-# By how much two readings of one wait may differ, where a busy machine reads it late: seconds, and a
-# share of the time between them. Of waits of one length, one after the other, a later one ends by
+# By how much two readings of one wait may differ, where a busy machine reads it late: seconds, and
+# a share of the time between them. Of waits of one length, one after the other, a later one ends by
 # half of that time later at the least.
 _TICK, _SHARE = 0.1, 0.4
 
