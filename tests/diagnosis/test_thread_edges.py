@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hangbisect.base.process_facts import (
     CodeLock,
     Descriptor,
@@ -242,6 +243,39 @@ def test_a_thread_in_condition_wait_has_given_its_lock_back() -> None:
         201, "loader", FOR_EVER, "Stage.load stage.py:13", RUN, takes=STATE, this="0x7fa"
     )
     assert ("lock self._lock", "thread 202") not in links(alone(joins(), waits, asleep))
+
+
+@pytest.mark.parametrize(
+    ("waits_in", "has_it"),
+    [
+        (("Condition.wait STD/threading.py:327", "Event.wait STD/threading.py:629"), True),
+        (("wait STD/threading.py:327", "wait STD/threading.py:629"), True),  # without classes
+        (
+            (
+                "Condition.wait STD/threading.py:327",
+                "Condition.wait_for STD/threading.py:371",
+                "Barrier._wait STD/threading.py:741",
+                "Barrier.wait STD/threading.py:700",
+            ),
+            True,
+        ),
+        (
+            ("Condition.wait STD/threading.py:327", "Condition.wait_for STD/threading.py:371"),
+            False,
+        ),
+        (("wait STD/threading.py:327",), False),
+    ],
+)
+def test_only_who_waits_for_a_condition_gives_its_lock_back(
+    waits_in: tuple[str, ...], has_it: bool
+) -> None:
+    """An Event and a Barrier have conditions of their own: the lock around them is kept."""
+    made = thread(202, "stage", FOR_EVER, *waits_in, "Stage.start stage.py:18", RUN, inside=[STATE])
+    waits = thread(
+        201, "loader", FOR_EVER, "Stage.load stage.py:13", RUN, takes=STATE, this="0x7fa"
+    )
+    drawn = links(alone(joins(), waits, made))
+    assert (("lock self._lock", "thread 202") in drawn) == has_it
 
 
 def test_a_lock_of_another_object_or_of_an_unknown_one_joins_nobody() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hangbisect.base.process_facts import Descriptor, Look
 from hangbisect.base.rank_facts import MachineFacts
+from hangbisect.diagnosis.helper_processes import is_idle_worker
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, RECV, SLEEP, held, job, look
 from .scenes import Facts, Shows, causes_of
@@ -189,3 +191,51 @@ def test_shared_memory_with_room_is_not_full() -> None:
     roomy = MachineFacts(shm_free=32 << 30, shm_total=64 << 30)
     facts, ranks = worker_stuck()
     assert "shm-full" not in causes_of((replace(facts, machine=roomy), ranks))
+
+
+QUEUE_OF_ITS_OWN = (
+    "Connection._recv_bytes STD/multiprocessing/connection.py:430",
+    "Queue.get STD/multiprocessing/queues.py:103",
+)
+
+
+def test_a_worker_in_a_queue_of_the_datasets_own_has_a_task() -> None:
+    """Its colleague is through and waits for the next one: it is not what the rank waits for."""
+    through = look(
+        "_PollLikeSelector.select STD/selectors.py:415",
+        "wait STD/multiprocessing/connection.py:947",
+        "Connection._poll STD/multiprocessing/connection.py:440",
+        "Queue.get STD/multiprocessing/queues.py:113",
+        *FORK[1:],
+        pid=300,
+        ppid=100,
+        name="pt_data_worker",
+        call="poll",
+    )
+    takes = worker(*QUEUE_OF_ITS_OWN, "Shards.__iter__ data.py:20", pid=301, call="read")
+    found = causes_of(of(LOADER, through, takes))["worker-stuck"]
+    assert "301" in found.why
+    verdict = judge_job(*of(LOADER, through, takes))
+    assert verdict.waits_for is not None
+    assert verdict.waits_for.pid == 301
+
+
+def test_a_worker_of_a_pool_in_a_queue_of_its_function_has_a_task() -> None:
+    busy = look(
+        *QUEUE_OF_ITS_OWN,
+        "tokenize data.py:9",
+        "mapstar STD/multiprocessing/pool.py:48",
+        "worker STD/multiprocessing/pool.py:125",
+        *FORK[2:],
+        pid=301,
+        ppid=100,
+        call="read",
+    )
+    verdict = judge_job(*of(POOL, idle(300, 40.0), busy))
+    assert verdict.waits_for is not None
+    assert verdict.waits_for.pid == 301
+
+
+def test_a_process_that_takes_its_tasks_from_a_queue_is_idle_there() -> None:
+    run = "BaseProcess.run STD/multiprocessing/process.py:108"
+    assert is_idle_worker(look(*QUEUE_OF_ITS_OWN, "serve work.py:9", run))
