@@ -27,6 +27,17 @@ _WORKERS = (
     ("joblib/", None),
 )
 
+# What a worker without a task does, and who calls that where workers are a library's.
+_TAKES_A_TASK = (
+    (re.compile(r"multiproc?ess(?:ing)?/queues\.py$"), re.compile("get")),
+    (re.compile(r"multiproc?ess(?:ing)?/connection\.py$"), re.compile(r"_?recv\w*|_?poll")),
+)
+_LOOPS_OF_WORKERS = (
+    (re.compile(r"torch/utils/data/_utils/worker\.py$"), re.compile("_worker_loop")),
+    (re.compile(r"multiproc?ess(?:ing)?/pool\.py$"), re.compile("worker")),
+    (re.compile(r"concurrent/futures/process\.py$"), re.compile("_process_worker")),
+)
+
 
 def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
     """Return the wait for a child that serves this process, None if there is no such child.
@@ -105,7 +116,7 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     # A worker that waits for its next task is idle, not what is waited for; one that is halted
     # takes none.
     halted = [lk for lk in mine if is_halted(lk)]
-    working = [lk for lk in mine if not _is_idle_worker(lk)]
+    working = [lk for lk in mine if not is_idle_worker(lk)]
     return next(iter(halted or working or mine), None)
 
 
@@ -145,15 +156,24 @@ def _meets_ranks(look: Look) -> bool:
     )
 
 
-def _is_idle_worker(look: Look) -> bool:
-    main = look.main
-    frames = [f for f in (main.frames if main else ()) if not f.native][:6]
-    takes = any(
-        f.file.endswith("multiprocessing/queues.py") and unqualified_name(f.name) == "get"
-        for f in frames
-    )
-    helper = any("resource_tracker" in f.file or "forkserver" in f.file for f in frames)
-    return takes or helper
+def is_idle_worker(look: Look) -> bool:
+    """Return True for a worker that waits for its next task, and for a helper of multiprocessing's.
+    In the middle of a task a worker may wait for a queue of the task's own.
+    """
+    python = [f for f in (look.main.frames if look.main else ()) if not f.native]
+    if any("resource_tracker" in f.file or "forkserver" in f.file for f in python[:6]):
+        return True
+    waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
+    if not waits:
+        return False
+    takes_for = python[waits[-1] + 1 :]
+    loops = [n for n, f in enumerate(takes_for) if _matches(f, _LOOPS_OF_WORKERS)]
+    return not loops or loops[0] == 0
+
+
+def _matches(frame: Frame, functions: Sequence[tuple[re.Pattern[str], re.Pattern[str]]]) -> bool:
+    name = unqualified_name(frame.name)
+    return any(file.search(frame.file) and names.fullmatch(name) for file, names in functions)
 
 
 def _find_child_named_after_library(

@@ -29,7 +29,9 @@ _TIME_LIMIT = 3  # which argument of futex() it is
 _OF_THREADS = ("futex", "lock", "thread", "gil")
 _THREADING = ("/threading.py", "<frozen threading>")
 _RUNS_THREAD = frozenset(["run", "_bootstrap_inner", "_bootstrap"])
-_GIVES_BACK = frozenset(["wait", "wait_for"])  # of Condition: whoever is in it has no lock
+# Of Condition: whoever called it has no lock. An Event and a Barrier wait for a condition of their
+# own, by a wait() that calls another one.
+_GIVES_BACK = frozenset(["wait", "wait_for"])
 
 _NO_LIMIT = ("", "None", "-1", "-1.0")  # of FileLock.acquire(timeout=)
 
@@ -190,14 +192,22 @@ def _list_locks(thread: Thread) -> list[CodeLock]:
     """Return the locks that a thread has taken and not given back, as far as frames tell."""
     found: list[CodeLock] = []
     inner: Frame | None = None
+    calls_another = False  # of `inner`: it waits by another function of threading's
     for frame in thread.frames:
         if frame.native:
             continue
-        waits = inner is not None and _is_of_thread(inner)
-        if not (waits and inner and unqualified_name(inner.name) in _GIVES_BACK):
+        if inner is None or not _gives_its_lock_back(inner, calls_another):
             found += frame.inside
+        calls_another = inner is not None and _is_of_thread(inner)
         inner = frame
     return found
+
+
+def _gives_its_lock_back(wait: Frame, calls_another: bool) -> bool:
+    name = unqualified_name(wait.name)
+    if not _is_of_thread(wait) or name not in _GIVES_BACK:
+        return False
+    return name == "wait_for" or not calls_another
 
 
 def _asks_for_the_gil(kernel: Kernel) -> bool:

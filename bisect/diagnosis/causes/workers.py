@@ -7,6 +7,7 @@ import signal
 
 from ...base.words import format_bytes
 from ..frames import format_frame
+from ..helper_processes import is_idle_worker
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
@@ -21,11 +22,6 @@ from .signs import (
 
 _POOL = r"multiproc?ess(?:ing)?/pool\.py"
 _WORKER_CODE = r"torch/utils/data/_utils/worker\.py|multiproc?ess(?:ing)?/(?:pool|process)\.py"
-# What a worker does that has no task.
-_IDLE = (
-    (r"multiproc?ess(?:ing)?/queues\.py", "get"),
-    (r"multiproc?ess(?:ing)?/connection\.py", r"recv\w*|_recv\w*|poll|_poll"),
-)
 _HELPERS = r"multiprocessing/(?:resource_tracker|forkserver)\.py"
 _MAPS = (
     (r"datasets/utils/py_utils\.py", "iflatmap_unordered"),
@@ -49,12 +45,6 @@ def _is_worker(view: ProcessSnapshot) -> bool:
     return is_forked(view) or find_frame(view.frames, _WORKER_CODE) is not None
 
 
-def _is_idle(view: ProcessSnapshot) -> bool:
-    """Return True for a worker that waits for its next task."""
-    python = tuple(frame for frame in view.frames if not frame.native)[:6]
-    return any(find_frame(python, file, function) is not None for file, function in _IDLE)
-
-
 def _workers(scene: Scene) -> tuple[ProcessSnapshot, ...]:
     return tuple(view for view in scene.workers if _is_worker(view))
 
@@ -65,7 +55,7 @@ def _workers(scene: Scene) -> tuple[ProcessSnapshot, ...]:
 def _a_worker_stands_still(scene: Scene) -> Found | None:
     """One of its workers has a task, and stands still in it."""
     for view in _workers(scene):
-        if not _is_idle(view) and not view.running:
+        if not is_idle_worker(view.look) and not view.running:
             where = format_place(view)
             words = f"its worker {format_process(view.look)} stands still in {where}"
             place = ", ".join(part for part in (view.call_name, view.wchan) if part)
@@ -96,7 +86,7 @@ def _nobody_works(scene: Scene) -> Found | None:
         if (scene.subject)
         else []
     )
-    if not workers or not all(_is_idle(view) for view in workers):
+    if not workers or not all(is_idle_worker(view.look) for view in workers):
         return None
     return Found(f"all {len(workers)} workers wait for a task")
 
