@@ -371,3 +371,23 @@ def test_a_rank_in_a_collective_is_left_as_it_was() -> None:
     assert verdict.ranks.culprit == (0,)
     assert verdict.ranks.waiting == (1,)
     assert judge_job_with_graph(job(), [held(0), held(1)])[1].deadlocks == ()
+
+
+def test_a_thread_that_has_the_lock_and_waits_for_an_event_is_stuck() -> None:
+    """No ring can be shown: who is to set the event no frame tells."""
+    main = thread(100, "MainThread", FOR_EVER, "Rows.__reduce__ train.py:26", takes=STATE)
+    keeps = thread(
+        202,
+        "flusher",
+        FOR_EVER,
+        "Condition.wait STD/threading.py:327",
+        "Event.wait STD/threading.py:629",
+        "Rows.flush train.py:21",
+        RUN,
+        inside=[STATE],
+    )
+    cause = judge_job_with_graph(*alone(main, keeps))[0].cause
+    assert cause is not None
+    assert cause.id == "thread-stuck"
+    assert "thread flusher" in cause.why
+    assert "Rows.flush (train.py:21)" in cause.why
