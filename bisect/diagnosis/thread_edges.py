@@ -110,10 +110,10 @@ class ThreadEdges:
         lock = frame.takes if frame is not None else None
         if frame is None or lock is None or not lock.identity:
             return False
-        holders = [t for t in self._look.threads if t.os_id and lock in _list_locks(t)]
-        if len(holders) != 1 or holders[0] is thread:
+        holder = find_lock_holder(self._look, thread, lock)
+        if holder is None:
             return False
-        self._held_lock(source, thread, lock, holders[0])
+        self._held_lock(source, thread, lock, holder)
         return True
 
     def _held_lock(self, source: str, thread: Thread, lock: CodeLock, holder: Thread) -> None:
@@ -175,6 +175,12 @@ class ThreadEdges:
         elif known is not None:
             self._follow(name, tid)
         return name
+
+
+def find_lock_holder(look: Look, waits: Thread, lock: CodeLock) -> Thread | None:
+    """Return the other thread that has a lock, by the frames; None if none has, or several may."""
+    holders = [one for one in look.threads if one.os_id and lock in _list_locks(one)]
+    return holders[0] if len(holders) == 1 and holders[0] is not waits else None
 
 
 def _is_of_thread(frame: Frame) -> bool:

@@ -8,6 +8,7 @@ from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
+from ..thread_edges import find_lock_holder
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
 from .signs import (
@@ -172,9 +173,31 @@ def _its_server_waits(scene: Scene) -> Found | None:
 
 
 def waits_for_a_thread(scene: Scene) -> Found | None:
-    """The main thread waits for what another thread is to give or do (join, result, get)."""
+    """The main thread waits for what another thread is to give or do (join, result, get), or for a
+    lock that another one has.
+    """
     frame = _waiting_frame(scene)
-    return None if frame is None else Found(f"the main thread waits in {format_frame(frame)}")
+    if frame is not None:
+        return Found(f"the main thread waits in {format_frame(frame)}")
+    found = _find_lock_holder(scene)
+    if found is None:
+        return None
+    frame, holder = found
+    name = frame.takes.name if frame.takes is not None else "a lock"
+    words = f"the main thread waits for {name} in {format_frame(frame)}"
+    return Found(f"{words}, which thread {holder.name or holder.os_id} has")
+
+
+def _find_lock_holder(scene: Scene) -> tuple[Frame, Thread] | None:
+    """Return the frame in which the main thread takes a lock, and the thread that has it."""
+    view = scene.view
+    if view is None or view.main is None or scene.call != "futex":
+        return None
+    frame = next((one for one in view.main.frames if one.takes is not None), None)
+    if frame is None or frame.takes is None or not frame.takes.identity:
+        return None
+    holder = find_lock_holder(view.look, view.main, frame.takes)
+    return None if holder is None else (frame, holder)
 
 
 def find_stuck_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
@@ -201,6 +224,16 @@ def _find_joined_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
     return (others[0], task) if task is not None and task.state in "SD" else None
 
 
+def _find_still_holder(scene: Scene) -> tuple[Thread, Kernel] | None:
+    """Return the thread that has the lock the main thread waits for, where it stands still."""
+    found = _find_lock_holder(scene)
+    if found is None or scene.view is None:
+        return None
+    tasks = {task.tid: task for task in scene.view.look.kernel}
+    task = tasks.get(found[1].os_id or 0)
+    return (found[1], task) if task is not None and task.state in "SD" else None
+
+
 def _find_barrier(thread: Thread) -> Frame | None:
     """Return the frame of threading.Barrier in which a thread waits, None if it does not."""
     python = [frame for frame in thread.frames if not frame.native][:5]
@@ -209,8 +242,10 @@ def _find_barrier(thread: Thread) -> Frame | None:
 
 
 def _thread_stands_still(scene: Scene) -> Found | None:
-    """Another thread of the job stands still in a system call."""
-    found = find_stuck_thread(scene) or _find_joined_thread(scene)
+    """Another thread of the job stands still in a system call: the one that has the lock, if a
+    lock is waited for.
+    """
+    found = _find_still_holder(scene) or find_stuck_thread(scene) or _find_joined_thread(scene)
     if found is None:
         return None
     thread, task = found
