@@ -70,6 +70,22 @@ def test_ranks_that_are_elsewhere_are_no_loss() -> None:
     assert (job.world, job.whole) == (4, True)
 
 
+@pytest.mark.parametrize(("local", "whole"), [(3, True), (1, False)])
+def test_the_highest_local_rank_tells_how_many_ranks_are_of_this_machine(
+    local: int, whole: bool
+) -> None:
+    """A script has started ranks 0 to 3, and rank 1 has ended since."""
+
+    def of_script(rank: int, local_rank: int) -> dict[str, str]:
+        return {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "WORLD_SIZE": "4"}
+
+    starts = process(100, 1, PYTHON, "start.py")
+    first = process(101, 100, environ=of_script(0, 0))
+    last = process(104, 100, environ=of_script(3, local))
+    (job,) = jobs(starts, first, last)
+    assert (job.world, job.whole) == (4, whole)
+
+
 def test_slurmstepd_is_no_part_of_the_job() -> None:
     def task(rank: int) -> dict[str, str]:
         said = {"SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}
