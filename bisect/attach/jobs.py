@@ -271,7 +271,8 @@ def _is_whole(processes: ProcessTable, ranks: Sequence[Rank], world: int) -> boo
     """Return whether no rank of the job is to be on another machine, as far as its variables tell:
     a group of one node, as many ranks on this one as there are, or ranks that meet at home.
     """
-    if world <= len(ranks):
+    last = max((rank.local for rank in ranks if rank.local is not None), default=-1)
+    if world <= max(len(ranks), last + 1):
         return True
     environ = processes[ranks[0].pid].environ or {}
     torchruns = DIALECTS["torchrun"]

@@ -103,6 +103,16 @@ def test_all_others_look_for_what_the_one_that_ended_has_not_done() -> None:
     assert (verdict.cause.id, verdict.cause.level) == ("rank-left", "guess")
 
 
+def test_attach_guesses_the_same_of_a_rank_that_has_ended_before_it_came() -> None:
+    """It knows of no steps: neither of the ranks nor of the one that is a zombie."""
+    ranks = [gone(1, 0) if n == 1 else still(n, POLLS) for n in range(4)]
+    about = job("late", 4, pipeline="", command=("python", "train.py"))
+    verdict = judge_job(about, ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.cause is not None
+    assert (verdict.cause.id, verdict.cause.level) == ("rank-left", "guess")
+
+
 def test_who_stands_alone_after_another_has_ended_may_have_more_to_do() -> None:
     assert standing(POLLS, None).ranks.culprit == (0,)
 
