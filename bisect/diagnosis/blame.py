@@ -212,9 +212,10 @@ def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     what these have not done. None where it is not so.
     """
     unfinished = unfinished_ranks(case)
-    ended = tuple(r.rank for r in unfinished if _ended_well(r) and r.status == 0)
+    ended = tuple(r.rank for r in unfinished if is_gone(r) and r.status == 0)
     rest = [r for r in unfinished if not is_gone(r)]
-    if not ended or len(rest) < max(2, len(ended) + 1) or {*candidates} != {r.rank for r in rest}:
+    still = {*candidates} - {*ended}
+    if not ended or len(rest) < max(2, len(ended) + 1) or still != {r.rank for r in rest}:
         return None
     places = {_find_standing_place(case, one, with_lines=True) for one in rest}
     (place,) = places if len(places) == 1 else (None,)
