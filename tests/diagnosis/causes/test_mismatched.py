@@ -350,6 +350,21 @@ def test_the_key_is_said_where_the_source_has_it(
     assert f"store for {says}" in found.why
 
 
+@pytest.mark.parametrize(("hook", "level"), [("on_advance_end", "guess"), ("on_run_end", "fits")])
+def test_by_stacks_alone_an_epochs_end_may_be_a_call_of_one_ranks_callback(
+    hook: str, level: str
+) -> None:
+    """The others may have ended that epoch too, and be in the next."""
+    outside = look(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356",
+        "Stops.on_validation_end callbacks.py:7",
+        f"_FitLoop.{hook} SP/pytorch_lightning/loops/fit_loop.py:495",
+        *IN_THE_LOOP[2:],
+    )
+    ranks = [rank(0, look(*IN_THE_LOOP)), rank(1, outside), rank(2, look(*IN_THE_LOOP))]
+    assert causes_of((job(), ranks))["uneven-batches"].level == level
+
+
 def test_who_asks_the_others_after_the_evaluation_of_all_is_not_short_of_batches() -> None:
     """One rank alone has the callback for early stopping: the others are in the next epoch."""
     batch = [Call("broadcast", "train.py:40 main"), Call("backward", "train.py:40 main")]
