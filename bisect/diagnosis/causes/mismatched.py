@@ -242,7 +242,10 @@ def _out_of_the_loop(scene: Scene) -> Found | None:
         return None
     who, rest = format_ranks(through), format_ranks(inside)
     words = f"{who} through with the epoch, {rest} in it"
-    return Found(words, {"sentence": begin_sentence(words)})
+    ended = {r for file, name in _AFTER_ALL_EPOCHS for r in scene.ranks_in(file, name)}
+    # The others may have ended that epoch too: a callback of one rank alone looks so as well.
+    doubtful = _log(scene, "uneven") is None and not {*through} <= ended
+    return Found(words, {"sentence": begin_sentence(words)}, doubtful=doubtful)
 
 
 def _may_still_come(scene: Scene) -> Found | None:
