@@ -11,7 +11,7 @@ from hangbisect.base.library_functions import FUNCTIONS, parse_text
 from hangbisect.base.process_facts import FileLock, Frame, Look, Thread
 from hangbisect.base.secret_rules.names import Says, says
 from hangbisect.evidence import movement, stacks
-from hangbisect.evidence.stacks import format_value, keep_locals
+from hangbisect.evidence.stacks import find_numbers, format_value, keep_locals
 from hangbisect.evidence.successive_looks import complete_look
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,6 +205,21 @@ def test_what_a_look_knows_itself_stays() -> None:
     after = complete_look(look(WAIT, KNOWN, USER), look(WAIT, newer, USER))
     assert after.main is not None
     assert after.main.frames[1].locals == newer.locals
+
+
+def test_whole_numbers_are_found_in_the_jobs_own_functions_alone() -> None:
+    found = [("epoch", "3"), ("seen", "-7"), ("ratio", "0.5"), ("main", "True"), ("who", '"4"')]
+    own = Frame("train", "/home/me/train.py", 3)
+    assert find_numbers(own, found) == (("epoch", 3), ("seen", -7))
+    assert find_numbers(BUILD, found) == ()
+    assert find_numbers(own, [("n", "9" * 400)]) == ()
+
+
+def test_the_numbers_of_a_frame_stay_while_it_does() -> None:
+    frame = Frame("train", "/home/me/train.py", 3, numbers=(("epoch", 3),))
+    after = complete_look(look(WAIT, frame), look(WAIT, replace(frame, numbers=())))
+    assert after.main is not None
+    assert after.main.frames[1].numbers == (("epoch", 3),)
 
 
 @given(st.text(), st.text(), st.lists(st.tuples(st.text(), st.text())))

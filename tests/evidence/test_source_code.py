@@ -14,6 +14,7 @@ from hangbisect.evidence.source_code import (
     find_condition,
     find_given_texts,
     find_handler,
+    find_loop_counters,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -233,3 +234,55 @@ def test_the_texts_that_a_line_gives_to_what_it_calls(source: str, texts: tuple[
         assert "QwErTyUiOpAsDf" not in "".join(found)
     else:
         assert found == texts
+
+
+ROUNDS = """\
+def train(loader, epochs, start):
+    done = 0
+    for epoch in range(epochs):
+        for step, (x, y) in enumerate(loader):
+            loss = fit(x, y)
+        while done < 3:
+            done += 1
+            total += loss
+            meet(done)
+        save(epoch)
+    report(done)
+
+def meet(epoch, rank, size):
+    poll(epoch)
+
+def gather(parts):
+    return [send(part) for part in range(parts)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (5, {"epoch", "step"}),  # x and y are no whole numbers: what a look has decides
+        (9, {"epoch", "done"}),
+        (10, {"epoch"}),
+        (11, set()),
+        (14, {"epoch"}),  # a parameter that is called so
+        (17, set()),
+        (99, set()),
+    ],
+)
+def test_the_counters_of_the_loops_around_a_line(line: int, names: set[str]) -> None:
+    assert {*find_loop_counters(ROUNDS, line)} - {"x", "y"} == names
+
+
+def test_counters_of_what_is_no_python() -> None:
+    assert find_loop_counters("for x in (", 1) == ()
+
+
+def test_a_look_keeps_the_whole_numbers_that_count_rounds(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(ROUNDS)
+    numbers = (("epoch", 2), ("step", 41), ("epochs", 9), ("start", 0))
+    frame = Frame("train", str(file), 5, numbers=numbers)
+    thread = Thread(1, "MainThread", False, False, (frame,))
+    look = Look(1.0, 1, 0, "python", (), 1.0, "S", "py-spy", threads=(thread,))
+    (main,) = add_code_around(look).threads
+    assert main.frames[0].counters == (("epoch", 2), ("step", 41))

@@ -1,0 +1,88 @@
+"""Ranks that stand in the same place in different rounds of a loop of the job's own: one of them
+has left a round out, or resumed at another one. The counters of their loops tell it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hangbisect.base.process_facts import Look
+from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.verdict import judge_job
+
+from .made_up import job, look
+from .test_transfers import C10D, SERVER, still
+
+
+def at(counters: dict[str, int], *frames: str, call: str = "clock_nanosleep") -> Look:
+    """A rank in these frames, the second last of which is in rounds of a loop."""
+    one = look(*frames, call=call)
+    (thread,) = one.threads
+    place = len(thread.frames) - 2
+    made = list(thread.frames)
+    made[place] = replace(made[place], counters=tuple(counters.items()))
+    return replace(one, threads=(replace(thread, frames=tuple(made)),))
+
+
+def polls(epoch: int, **more: int) -> Look:
+    """In `while arrived < world: sleep` of an epoch."""
+    return at({"epoch": epoch, **more}, "meet train.py:27", "train train.py:36", "main train.py:46")
+
+
+def meets(step: int) -> Look:
+    frames = (f"barrier {C10D}:5356", "train train.py:36", "main train.py:46")
+    return at({"step": step}, *frames, call="futex")
+
+
+def judged(*looks: Look) -> Verdict:
+    about = job("late", len(looks), pipeline="", command=("python", "train.py"))
+    return judge_job(about, [still(n, one) for n, one in enumerate(looks)])
+
+
+@pytest.mark.parametrize("culprit", [0, 2, 3])
+def test_who_looks_for_the_others_in_another_round_is_to_blame(culprit: int) -> None:
+    verdict = judged(*[polls(4 if n == culprit else 3) for n in range(4)])
+    assert verdict.ranks.culprit == (culprit,)
+    assert verdict.ranks.waiting == tuple(n for n in range(4) if n != culprit)
+    assert verdict.guessed
+    assert verdict.cause is not None
+    assert (verdict.cause.id, verdict.cause.level) == ("other-round", "guess")
+    assert f"rank {culprit} is in the round of epoch = 4".capitalize() in verdict.cause.why
+
+
+def test_a_barrier_that_all_are_in_meets_that_of_another_step() -> None:
+    verdict = judged(meets(42), meets(41), meets(42))
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "other-round"
+    assert "step = 41" in verdict.cause.why
+
+
+def test_the_outer_loop_tells_more_than_the_inner_one() -> None:
+    """After another epoch has begun, the number of a batch says nothing."""
+    looks = [polls(2, batch=7), polls(3, batch=7), polls(2, batch=9), polls(2, batch=7)]
+    assert judged(*looks).ranks.culprit == (1,)
+
+
+def test_in_the_same_round_nobody_is_to_blame_for_it() -> None:
+    assert judged(*[polls(3)] * 3).ranks.culprit == (0, 1, 2)
+
+
+def test_of_two_ranks_and_of_two_halves_nobody_can_tell_whose_round_is_wrong() -> None:
+    assert judged(polls(3), polls(4)).ranks.culprit == (0, 1)
+    assert judged(polls(3), polls(3), polls(4), polls(4)).ranks.culprit == (0, 1, 2, 3)
+
+
+def test_rounds_over_shares_of_the_data_differ_on_all_ranks() -> None:
+    assert judged(polls(0), polls(10), polls(20), polls(30)).ranks.culprit == (0, 1, 2, 3)
+
+
+def test_who_asks_a_server_is_to_blame_whatever_rounds_the_others_are_in() -> None:
+    assert judged(polls(3), polls(4), polls(3), SERVER).ranks.culprit == (3,)
+
+
+def test_ranks_in_different_places_are_not_compared() -> None:
+    elsewhere = at({"epoch": 4}, "upload train.py:90", "train train.py:39", "main train.py:46")
+    assert judged(polls(3), polls(3), polls(3), elsewhere).ranks.culprit != (0, 1, 2)
+    assert judged(polls(3), polls(4), elsewhere, elsewhere).ranks.culprit != (1,)
