@@ -53,6 +53,11 @@ class Frame:
     # (evidence/locks_in_source.py). Only where a thread of the process waits for such a lock.
     takes: CodeLock | None = field(default=None, compare=False)
     inside: tuple[CodeLock, ...] = field(default=(), compare=False)
+    # As the source shows: the counters of the loops of the job's own around the line, and what they
+    # are: (("epoch", 3), ("step", 41)).
+    counters: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    # The whole numbers that local variables of the job's own functions are.
+    numbers: tuple[tuple[str, int], ...] = field(default=(), compare=False, metadata=INSIDE)
     # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").
     objects: tuple[tuple[str, str], ...] = field(default=(), compare=False, metadata=INSIDE)
     # Short texts that local variables are, as they are: forgotten as soon as the path that a loop

@@ -202,7 +202,11 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     least = find_least_advanced(candidates, progress_by_rank(case))
     if job.ended == "limit":
         return _Blame(least)
-    parted = _part_from_unheard(case, graph, candidates) or _part_from_ended(case, candidates)
+    parted = (
+        _part_from_unheard(case, graph, candidates)
+        or _part_from_ended(case, candidates)
+        or _part_by_rounds(case, candidates)
+    )
     return parted or _part_standing_ranks(case, candidates, least)
 
 
@@ -222,6 +226,16 @@ def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     if place is None or place.kind not in _POLLS or not place.may_be_for_peers:
         return None
     return _Blame(ended, tuple(r.rank for r in rest))
+
+
+def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return those candidates that are in another round of a loop than most, None where the rounds
+    do not tell: a guess.
+    """
+    found = case.other_round
+    if found is None or not {*found.ranks, *found.others} <= {*candidates}:
+        return None
+    return _Blame(found.ranks, found.others)
 
 
 def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:

@@ -16,6 +16,7 @@ from .disagreements import Disagreement, find_disagreement
 from .group_values import claimed_world_size, find_world_size
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait
+from .rounds import OtherRound, find_other_round
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 
@@ -45,6 +46,11 @@ class Case:
     def disagreement(self) -> Disagreement | None:
         """What ranks that stand in the same call do not agree about."""
         return find_disagreement(self.ranks, self.rank_waits, self.job.package)
+
+    @cached_property
+    def other_round(self) -> OtherRound | None:
+        """Which ranks are in another round of a loop than most, all of them in the same place."""
+        return find_other_round(self.ranks, self.rank_waits, self.job.package)
 
     def facts(self, rank: RankId) -> RankFacts | None:
         """Return the facts of a rank, None if there are none."""

@@ -283,6 +283,7 @@ class _CodeAround(NamedTuple):
     condition: str
     calls: tuple[str, ...]
     given: tuple[str, ...]
+    counters: tuple[tuple[str, int], ...]
 
 
 def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
@@ -294,12 +295,13 @@ def _find_code_around(frame: Frame) -> _CodeAround:
     source = read_source(frame.file)
     condition = _find_condition_at(frame.file, str(frame.line))
     if not source:
-        return _CodeAround("", condition, (), ())
+        return _CodeAround("", condition, (), (), ())
     return _CodeAround(
         find_handler(source, frame.line),
         condition,
         find_calls(source, frame.line),
         find_given_texts(source, frame.line),
+        tuple(one for one in frame.numbers if one[0] in find_loop_counters(source, frame.line)),
     )
 
 
@@ -348,6 +350,45 @@ def find_given_texts(source: str, line: int) -> tuple[str, ...]:
                 if isinstance(text, str) and len(text) <= _LONGEST_TEXT:
                     found.append(mask_text(text))
     return tuple(found)
+
+
+_Loop = ast.For | ast.AsyncFor | ast.While
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+# Parameters that are called so tell the round of a loop further out.
+_ROUND = re.compile(r"(?:global_)?(?:step|epoch|round|iteration|batch_idx)")
+
+
+@lru_cache(maxsize=1 << 12)
+def find_loop_counters(source: str, line: int) -> tuple[str, ...]:
+    """Return the variables that count the rounds of the loops around `line` in its function: those
+    that a `for` sets, those that the loop itself adds 1 to, and parameters that are called so
+    ("step"). () for what is no Python. Never raises.
+    """
+    tree = parse_source(source)
+    way = find_enclosing_nodes(tree, line) if tree is not None else []
+    first = max((n for n, node in enumerate(way) if isinstance(node, _Function)), default=0)
+    found: list[str] = []
+    for node, inner in pairwise(way[first:]):
+        if isinstance(node, _Function):
+            arguments = (one.arg for one in (*node.args.args, *node.args.kwonlyargs))
+            found += [name for name in arguments if _ROUND.fullmatch(name)]
+        if isinstance(node, _Loop) and inner in node.body:
+            found += _list_counters(node)
+    return tuple(dict.fromkeys(found))
+
+
+def _list_counters(loop: _Loop) -> list[str]:
+    target = [] if isinstance(loop, ast.While) else [loop.target]
+    found = [n.id for one in target for n in ast.walk(one) if isinstance(n, ast.Name)]
+    left: list[ast.AST] = [*loop.body]
+    while left:
+        node = left.pop(0)
+        if isinstance(node, _Loop | _Function):
+            continue
+        left += ast.iter_child_nodes(node)
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            found += [node.target.id] if ast.unparse(node.value) == "1" else []
+    return found
 
 
 def _list_calls(source: str, line: int) -> list[ast.Call]:

@@ -196,6 +196,7 @@ def _parse_frame(data: dict[str, Any]) -> Frame:
         locals=keep_locals(frame, parsed),
         objects=find_objects(parsed),
         texts=find_texts(parsed),
+        numbers=find_numbers(frame, parsed),
     )
 
 
@@ -342,6 +343,8 @@ MOST_CHARACTERS = 400
 
 _OBJECT = re.compile(r"<([\w.]+) at (?P<address>0x[0-9a-fA-F]+)>")
 _MOST_OBJECTS = 32  # of a frame
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_MOST_NUMBERS = 32  # of a frame
 _BLANK = re.compile(r"\s")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _COMMANDS = ("args", "popenargs")
@@ -393,6 +396,14 @@ def find_texts(found: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the locals that are a short text without a blank, which may be a path."""
     texts = ((name, parse_text(value)) for name, value in found if len(value) <= MOST_CHARACTERS)
     return tuple((name, text) for name, text in texts if text and not _BLANK.search(text))
+
+
+def find_numbers(frame: Frame, found: Iterable[tuple[str, str]]) -> tuple[tuple[str, int], ...]:
+    """Return the locals of one of the job's own functions that are whole numbers."""
+    if frame.native or is_library_file(frame.file):
+        return ()
+    numbers = ((name, int(value)) for name, value in found if _WHOLE_NUMBER.fullmatch(value))
+    return tuple(numbers)[:_MOST_NUMBERS]
 
 
 def forget_texts(threads: Iterable[Thread]) -> tuple[Thread, ...]:

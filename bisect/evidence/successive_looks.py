@@ -89,7 +89,7 @@ def change_descriptors(
 
 
 def _has_locals(thread: Thread) -> bool:
-    return any(frame.locals or frame.objects for frame in thread.frames)
+    return any(frame.locals or frame.objects or frame.numbers for frame in thread.frames)
 
 
 def _copy_locals(before: Thread | None, after: Thread) -> Thread:
@@ -102,7 +102,7 @@ def _copy_locals(before: Thread | None, after: Thread) -> Thread:
             old = next(shared, None)
             still = old is not None and _place_of_frame(old) == _place_of_frame(frame)
             if still and old is not None:
-                frame = replace(frame, locals=old.locals, objects=old.objects)
+                frame = replace(frame, locals=old.locals, objects=old.objects, numbers=old.numbers)
         frames.append(frame)
     return replace(after, frames=tuple(reversed(frames)))
 

@@ -66,6 +66,6 @@ if __name__ == "__main__":
 # after = ["Args parsed", "torch imported", ""]
 # own_code = true
 # calls = ['sleep', 'meet', 'add']
-# causes = ["polling-loop"]
+# causes = ["polling-loop", "other-round"]
 # limit = 300
 # ///

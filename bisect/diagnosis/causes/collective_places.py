@@ -5,7 +5,8 @@ ranks in different calls, and those in a call that others do not come by.
 from __future__ import annotations
 
 from ...base.verdict_facts import WaitKind
-from ...base.words import AWAITED, begin_sentence
+from ...base.words import AWAITED, begin_sentence, format_ranks
+from ..collective_mismatch import Mismatch, MismatchKind
 from ..common_path import (
     PlaceSplit,
     describe_places,
@@ -21,6 +22,27 @@ _NOT_OF_PEERS = frozenset(
         *("sleep", "thread", "lock"),
     ]
 )
+
+
+def find_logged_mismatch(scene: Scene, *kinds: MismatchKind) -> Mismatch | None:
+    """Return the mismatch that the logs show, if it is of these kinds and a culprit is in it."""
+    found = scene.mismatch
+    if found is None or found.kind not in kinds:
+        return None
+    culprits = set(scene.verdict.ranks.culprit)
+    return found if not culprits or culprits & set(found.ranks) else None
+
+
+def list_mismatch_values(found: Mismatch) -> dict[str, object]:
+    """Return what the sentences of causes say of a mismatch."""
+    place = f" ({found.operation.site})" if found.operation.site else ""
+    sentence = found.sentence.removesuffix(" (uneven batches?)")
+    return {
+        "sentence": begin_sentence(sentence),
+        "ranks": format_ranks(found.ranks),
+        "call": f"{found.operation.kind}{place}",
+        "condition": found.operation.condition or "a condition",
+    }
 
 
 def waits_elsewhere(scene: Scene) -> Found | None:

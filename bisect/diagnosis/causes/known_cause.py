@@ -27,6 +27,7 @@ from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, find_descendants, merge_looks
 from ..public_calls import GroupWait, find_group_wait
 from ..rank_waits import RankWait, sort_by_telling
+from ..rounds import OtherRound, find_other_round
 from ..single_ranks import is_gone
 from ..wait_graph import WaitGraph
 
@@ -163,6 +164,14 @@ class Scene:
     def disagreement(self) -> Disagreement | None:
         """What the culprits and others that stand in the same call do not agree about."""
         found = find_disagreement(self.ranks, self.situations, self.job.package)
+        if found is None or {*found.ranks} != {*self.verdict.ranks.culprit}:
+            return None
+        return found
+
+    @cached_property
+    def other_round(self) -> OtherRound | None:
+        """In which other round than most ranks the culprits are, all in the same place."""
+        found = find_other_round(self.ranks, self.situations, self.job.package)
         if found is None or {*found.ranks} != {*self.verdict.ranks.culprit}:
             return None
         return found

@@ -10,21 +10,22 @@ from ...base.process_facts import Frame
 from ...base.rank_facts import RankFacts
 from ...base.words import begin_sentence, format_ranks
 from ..collective_mismatch import (
-    BACKWARD_KINDS,
     GROUP_MAKING_KINDS,
     WRAPPER_KINDS,
     Mismatch,
-    MismatchKind,
 )
 from ..frames import format_frame, frame_owner
 from ..public_calls import find_group_wait
 from .collective_places import (
+    find_logged_mismatch,
+    list_mismatch_values,
     some_stand_apart,
     split_by_stacks,
     stacks_differ,
     waits_elsewhere,
 )
 from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .rounds import left_a_loop_early
 from .signs import ended_with, makes_a_group, native_in, raised_before
 
 _LIGHTNING = r"(?:pytorch_lightning|lightning/pytorch)"
@@ -44,45 +45,12 @@ _SYNCS_PARAMETERS = (
     r"_verify_param_shape_across_processes|_sync_module_states|_sync_params_and_buffers"
     r"|_sync_module_params_and_buffers",
 )
-_OUT_OF_THE_LOOP = (
-    (rf"{_LIGHTNING}/loops/fit_loop\.py", "on_advance_end|on_run_end|teardown"),
-    (rf"{_LIGHTNING}/loops/training_epoch_loop\.py", "on_advance_end|on_run_end|teardown"),
-    (rf"{_LIGHTNING}/trainer/trainer\.py", "_teardown"),
-    (rf"{_LIGHTNING}/trainer/call\.py", "_call_teardown_hook"),
-)
-# At the end of an epoch a rank may be late, and in time for the next one; not after the last.
-_AFTER_ALL_EPOCHS = (
-    (rf"{_LIGHTNING}/loops/fit_loop\.py", "on_run_end|teardown"),
-    (rf"{_LIGHTNING}/trainer/trainer\.py", "_teardown"),
-    (rf"{_LIGHTNING}/trainer/call\.py", "_call_teardown_hook"),
-)
 _ABORTED = (-signal.SIGABRT, 128 + signal.SIGABRT)
 # What gloo, NCCL and MPI say where another rank does not do the same, or is gone.
 _CONNECTION_LOST = (
     r"[Cc]onnection (?:closed|reset) by peer|(?i:gloo)\b|\bop\.preamble|NCCL error|ncclSystemError"
     r"|ncclRemoteError|message truncated|MPI_ERR_TRUNCATE"
 )
-_IN_THE_LOOP = (rf"{_LIGHTNING}/loops/training_epoch_loop\.py", "advance")
-
-
-def _log(scene: Scene, *kinds: MismatchKind) -> Mismatch | None:
-    """Return the mismatch that the logs show, if it is of these kinds and a culprit is in it."""
-    found = scene.mismatch
-    if found is None or found.kind not in kinds:
-        return None
-    culprits = set(scene.verdict.ranks.culprit)
-    return found if not culprits or culprits & set(found.ranks) else None
-
-
-def _list_mismatch_values(found: Mismatch) -> dict[str, object]:
-    place = f" ({found.operation.site})" if found.operation.site else ""
-    sentence = found.sentence.removesuffix(" (uneven batches?)")
-    return {
-        "sentence": begin_sentence(sentence),
-        "ranks": format_ranks(found.ranks),
-        "call": f"{found.operation.kind}{place}",
-        "condition": found.operation.condition or "a condition",
-    }
 
 
 def _is_of(found: Mismatch, kinds: frozenset[str]) -> bool:
@@ -94,15 +62,15 @@ def _is_of(found: Mismatch, kinds: frozenset[str]) -> bool:
 
 def _a_call_too_many_or_too_few(scene: Scene) -> Found | None:
     """The logs show a collective that only some ranks called."""
-    found = _log(scene, "extra", "skipped")
+    found = find_logged_mismatch(scene, "extra", "skipped")
     if found is None or _is_of(found, GROUP_MAKING_KINDS | WRAPPER_KINDS):
         return None
-    return Found(found.sentence, _list_mismatch_values(found))
+    return Found(found.sentence, list_mismatch_values(found))
 
 
 def _below_a_condition(scene: Scene) -> Found | None:
     """The source shows that only some ranks come by that call (`if rank == 0`)."""
-    found = _log(scene, "extra", "skipped")
+    found = find_logged_mismatch(scene, "extra", "skipped")
     split = split_by_stacks(scene) if found is None else None
     condition = found.operation.condition if found else split.condition if split else ""
     return Found(f"the call stands below `{condition}`") if condition else None
@@ -110,51 +78,30 @@ def _below_a_condition(scene: Scene) -> Found | None:
 
 def _another_call_in_its_place(scene: Scene) -> Found | None:
     """The logs show different collectives in the same place: another kind, order or size."""
-    found = _log(scene, "different", "order", "shape")
-    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
-
-
-def _left_a_loop_early(scene: Scene) -> Found | None:
-    """The logs show that some ranks went round a loop of training less often than others."""
-    found = _log(scene, "uneven") if _trains(scene) else None
-    # Logs show who left out a round, or made another call in it: a stack, who is still in the loop.
-    if found is None or {*found.ranks} <= {*scene.ranks_in(*_IN_THE_LOOP)}:
-        return None
-    return Found(found.sentence, _list_mismatch_values(found))
-
-
-def _made_fewer_rounds(scene: Scene) -> Found | None:
-    """The logs show that some ranks went round a loop of collectives less often than others."""
-    found = None if _trains(scene) else _log(scene, "uneven")
-    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
-
-
-def _trains(scene: Scene) -> bool:
-    """A model is wrapped, or backward was called."""
-    logs = (log for facts in scene.ranks for log in facts.collectives if log.source == "ring")
-    return any(one.kind in BACKWARD_KINDS | WRAPPER_KINDS for log in logs for one in log.operations)
+    found = find_logged_mismatch(scene, "different", "order", "shape")
+    return None if found is None else Found(found.sentence, list_mismatch_values(found))
 
 
 def _a_message_left_out(scene: Scene) -> Found | None:
     """The logs show that a rank waits for a message of another one, which went on without it."""
-    found = _log(scene, "unsent")
-    return None if found is None else Found(found.sentence, _list_mismatch_values(found))
+    found = find_logged_mismatch(scene, "unsent")
+    return None if found is None else Found(found.sentence, list_mismatch_values(found))
 
 
 def _a_group_of_some(scene: Scene) -> Found | None:
     """The logs show that only some ranks made a group (new_group)."""
-    found = _log(scene, "extra", "skipped", "different")
+    found = find_logged_mismatch(scene, "extra", "skipped", "different")
     if found is None or not _is_of(found, GROUP_MAKING_KINDS):
         return None
-    return Found(found.sentence, _list_mismatch_values(found))
+    return Found(found.sentence, list_mismatch_values(found))
 
 
 def _a_wrapper_of_some(scene: Scene) -> Found | None:
     """The logs show that only some ranks wrapped the model (DDP, FSDP)."""
-    found = _log(scene, "extra", "skipped", "different")
+    found = find_logged_mismatch(scene, "extra", "skipped", "different")
     if found is None or not _is_of(found, WRAPPER_KINDS):
         return None
-    return Found(found.sentence, _list_mismatch_values(found))
+    return Found(found.sentence, list_mismatch_values(found))
 
 
 # ---- signs: what the stacks show -----------------------------------------------------------------
@@ -180,7 +127,7 @@ def _a_call_of_some(scene: Scene) -> Found | None:
 
 def _called_by_some(scene: Scene) -> Found | None:
     """The logs show that some ranks called a collective less often, or not at all."""
-    surer = (_a_call_too_many_or_too_few, _left_a_loop_early, _a_group_of_some, _a_wrapper_of_some)
+    surer = (_a_call_too_many_or_too_few, left_a_loop_early, _a_group_of_some, _a_wrapper_of_some)
     return next((fact for sign in surer if (fact := sign(scene)) is not None), None)
 
 
@@ -227,43 +174,6 @@ def _some(scene: Scene, inside: tuple[RankId, ...], what: str) -> Found | None:
     who, rest = format_ranks(inside), format_ranks(others)
     words = f"{who} in {what}, {rest} not"
     return Found(words, {"ranks": who, "sentence": f"{begin_sentence(who)} came to {what}"})
-
-
-def _out_of_the_loop(scene: Scene) -> Found | None:
-    """Some ranks are in the training loop of an epoch, and others are through with it; no log tells
-    of a call of some.
-    """
-    if _log(scene, "extra", "skipped", "order", "different") is not None:
-        return None
-    inside = scene.ranks_in(*_IN_THE_LOOP)
-    through = tuple(r for file, name in _OUT_OF_THE_LOOP for r in scene.ranks_in(file, name))
-    through = tuple(sorted({r for r in through if r not in inside}))
-    if not inside or not through:
-        return None
-    who, rest = format_ranks(through), format_ranks(inside)
-    words = f"{who} through with the epoch, {rest} in it"
-    ended = {r for file, name in _AFTER_ALL_EPOCHS for r in scene.ranks_in(file, name)}
-    # The others may have ended that epoch too: a callback of one rank alone looks so as well.
-    doubtful = _log(scene, "uneven") is None and not {*through} <= ended
-    return Found(words, {"sentence": begin_sentence(words)}, doubtful=doubtful)
-
-
-def _may_still_come(scene: Scene) -> Found | None:
-    """The culprit waits for something of its own, and is not seen to be through with all epochs,
-    in one of which others wait for it: it may come to them yet.
-    """
-    inside = scene.ranks_in(*_IN_THE_LOOP)
-    waiting = [r for r in inside if (one := scene.situations.get(r)) and one.waits_for_peers]
-    through = {r for file, name in _AFTER_ALL_EPOCHS for r in scene.ranks_in(file, name)}
-    if waiting and len(waiting) == len(inside) and through >= {*scene.verdict.ranks.culprit}:
-        return None
-    return waits_elsewhere(scene)
-
-
-def _some_are_through(scene: Scene) -> Found | None:
-    """Some ranks are through with a loop that others are still in."""
-    found = _left_a_loop_early(scene) or _out_of_the_loop(scene)
-    return None if found is None else Found("", found.values)
 
 
 def _differ(scene: Scene) -> Found | None:
@@ -468,39 +378,6 @@ CAUSES = (
             "print sum(p.numel() for p in model.parameters()) on every rank before wrapping it",
         ),
         references=("pytorch/pytorch#68803", "pytorch/pytorch#76449"),
-        outcomes=("hang", "interrupted", "crash"),
-    ),
-    KnownCause(
-        id="uneven-batches",
-        title="some ranks have fewer batches than others",
-        signs=(
-            need(_some_are_through, 0.5),
-            also(_out_of_the_loop, 0.5),
-            also(_left_a_loop_early, 0.65),
-            unless(_may_still_come),
-            unless(some_stand_apart),
-            unless(raised_before),
-        ),
-        why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "
-        "batch left.",
-        avoid=(
-            "DistributedSampler (Lightning's default), drop_last=True: leaves out some examples",
-            "iterable data sets: the same number of batches on every rank (limit_train_batches)",
-            "`with model.join():` of DDP: the others go on without the rank that is through",
-        ),
-        references=(f"{_PL}#9851", f"{_PL}#11242", "Lightning-AI/litData#129"),
-    ),
-    KnownCause(
-        id="uneven-rounds",
-        title="some ranks go round a loop of collectives less often than others",
-        signs=(need(_made_fewer_rounds, 0.85), unless(waits_elsewhere), unless(raised_before)),
-        why="{sentence}. What ends the loop differs between the ranks (a decision that each takes "
-        "by itself, as early stopping by a metric of its own), or a call in it was left out once.",
-        avoid=(
-            "decide on one rank and broadcast the decision: all leave the loop in the same round",
-            "look for what skips a round: continue, break, an exception that is caught",
-        ),
-        references=("Lightning-AI/pytorch-lightning#15252",),
         outcomes=("hang", "interrupted", "crash"),
     ),
     KnownCause(

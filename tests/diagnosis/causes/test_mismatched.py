@@ -116,6 +116,18 @@ def uneven_rounds() -> Facts:
     return logged([[*rounds * 6, end], [*rounds * 4, end], [*rounds * 6, end]], *[ALL_REDUCE] * 3)
 
 
+def other_round() -> Facts:
+    """Each looks for the others in the epoch with which it began."""
+
+    def looks(epoch: int) -> Look:
+        one = look("meet train.py:27", "train train.py:36", call="clock_nanosleep")
+        (thread,) = one.threads
+        frames = (thread.frames[0], replace(thread.frames[1], counters=(("epoch", epoch),)))
+        return replace(one, threads=(replace(thread, frames=frames),))
+
+    return job(), [rank(number, looks(epoch)) for number, epoch in enumerate((3, 4, 3))]
+
+
 def store_key_missing() -> Facts:
     asks = with_native(STORE, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
     return job(), [rank(0, ALL_REDUCE), rank(1, asks)]
@@ -129,6 +141,7 @@ SHOWS: Shows = {
     "different-parameters": different_parameters,
     "uneven-batches": uneven_batches,
     "uneven-rounds": uneven_rounds,
+    "other-round": other_round,
     "store-key-missing": store_key_missing,
 }
 ALL = frozenset(SHOWS)

@@ -1,0 +1,80 @@
+"""Ranks that stand in the same place, some of them in another round of a loop of the job's own:
+they look for one another, or meet, and each means another round. The counters of the loops around
+their lines tell it, where no log of collectives does. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ..base.identity import RankId
+from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame
+from ..base.rank_facts import RankFacts
+from ..base.words import format_ranks
+from .frames import format_frame, frame_owner
+from .rank_waits import RankWait
+from .single_ranks import is_gone
+
+_FEWEST = 3  # ranks: of two nobody can tell which is in the wrong round
+
+
+@dataclass(frozen=True)
+class OtherRound:
+    """What ranks in the same place do not agree about: which round of a loop it is."""
+
+    ranks: tuple[RankId, ...]  # those to blame: the few that are not in the round of most
+    others: tuple[RankId, ...]
+    sentence: str
+
+
+def find_other_round(
+    ranks: Sequence[RankFacts], waits: Mapping[RankId, RankWait], package: str
+) -> OtherRound | None:
+    """Return which of the ranks are in another round than most of them, None where frames do not
+    tell, or where a rank stands in another place, or moves. Of several loops the outermost counts.
+    """
+    standing = [one for one in ranks if not (one.finished or is_gone(one))]
+    if len(standing) < _FEWEST or any(one.moved for one in standing):
+        return None
+    places: dict[RankId, tuple[Frame, ...]] = {}
+    for facts in standing:
+        view = waits[facts.rank].view
+        frames = view.frames if view is not None else ()
+        places[facts.rank] = tuple(f for f in frames if frame_owner(f, package) == "user")
+    if len({tuple(map(_name_place, frames)) for frames in places.values()}) != 1:
+        return None
+    depth = len(next(iter(places.values())))
+    for number in reversed(range(depth)):
+        found = _compare_rounds({rank: frames[number] for rank, frames in places.items()})
+        if found is not None:
+            return found
+    return None
+
+
+def _name_place(frame: Frame) -> tuple[str, str]:
+    return frame.file, frame.name
+
+
+def _compare_rounds(frames: Mapping[RankId, Frame]) -> OtherRound | None:
+    """Compare the counters of one frame, in the order of the loops."""
+    first = next(iter(frames.values()))
+    for name, _ in first.counters:
+        values = {rank: dict(frame.counters).get(name) for rank, frame in frames.items()}
+        (usual, most), *others = Counter(values.values()).most_common()
+        if None in values.values() or not others:
+            continue
+        if 2 * most <= len(values):
+            return None
+        few = tuple(sorted(rank for rank, value in values.items() if value != usual))
+        rest = tuple(sorted(rank for rank in values if rank not in few))
+        told = ", ".join(_describe(rank, name, values[rank]) for rank in few)
+        place = format_frame(frames[few[0]])
+        sentence = f"{told}, {format_ranks(rest)} in that of {name} = {usual} ({place})"
+        return OtherRound(few, rest, sentence)
+    return None
+
+
+def _describe(rank: RankId, name: str, value: int | None) -> str:
+    return f"{format_ranks((rank,))} is in the round of {name} = {value}"
