@@ -94,3 +94,26 @@ def test_a_call_of_a_helper_thread_is_not_where_a_loop_has_ended(culprit: int) -
     assert found is not None
     assert (found.kind, found.ranks) == ("skipped", (culprit,))
     assert found.operation.kind == "gather_object"
+
+
+LOSS = Call("all_reduce", "train.py:38 main", condition="if finite(loss)")
+MEET = Call("barrier", "train.py:40 main")
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+@pytest.mark.parametrize("condition", ["", "if rank == 0"])
+def test_of_two_ranks_the_one_that_leaves_out_what_all_did_in_each_round_is_to_blame(
+    culprit: int, condition: str
+) -> None:
+    """In the rounds before all came by the call, whatever its condition looks like."""
+    loss = replace(LOSS, condition=condition)
+    found = find_mismatch(with_one_at(culprit, 2, [loss, MEET] * 3, MEET, loss))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("skipped", (culprit,))
+    assert found.operation.site == LOSS.site
+
+
+def test_of_two_ranks_that_part_in_their_first_round_the_condition_tells() -> None:
+    found = find_mismatch(with_one_at(0, 2, [SCATTER], LOSS, MEET))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("extra", (0,))
