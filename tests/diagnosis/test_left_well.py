@@ -123,3 +123,34 @@ def test_of_ranks_in_different_places_nobody_waits_for_the_one_that_ended() -> N
 
 def test_where_most_have_ended_the_rest_is_late() -> None:
     assert standing(POLLS, None, None, POLLS, None).ranks.culprit == (0, 3)
+
+
+# ---- several that failed -------------------------------------------------------------------------
+
+WRONG = "ValueError: no such shard: 3 (train.py:34)"
+NO_ANSWER = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (decoder.py:355)"
+
+
+@pytest.mark.parametrize("host", ["n1", "n2"])
+def test_who_fails_otherwise_after_another_has_failed_only_follows(host: str) -> None:
+    """What it says of a peer that is gone has no words of a library: no answer is no JSON."""
+    first = gone(1, 1, WRONG, left_at=10.0, host=host)
+    ranks = [gone(0, 1, NO_ANSWER, left_at=10.18, host="n1"), first]
+    assert find_first_to_fail(ranks) == (1,)
+
+
+def test_all_that_fail_alike_are_named_however_long_each_took() -> None:
+    ranks = [gone(n, 1, WRONG.replace("3", str(n)), left_at=10.0 + n) for n in range(3)]
+    assert find_first_to_fail(ranks) == (0, 1, 2)
+
+
+def test_of_different_errors_at_one_moment_all_are_named() -> None:
+    ranks = [gone(0, 1, NO_ANSWER, left_at=10.02), gone(1, 1, WRONG, left_at=10.0)]
+    assert find_first_to_fail(ranks) == (0, 1)
+    # Clocks of two machines do not tell that.
+    far = [gone(0, 1, NO_ANSWER, left_at=10.08, host="n2"), gone(1, 1, WRONG, left_at=10.0)]
+    assert find_first_to_fail(far) == (0, 1)
+
+
+def test_of_failures_whose_time_nobody_knows_all_are_named() -> None:
+    assert find_first_to_fail([gone(0, 1, NO_ANSWER), gone(1, 1, WRONG)]) == (0, 1)
