@@ -63,6 +63,9 @@ TRUTHS = {
     "raises": Truth(outcomes=("crash",)),
     # SIGKILL, as the kernel does without memory.
     "killed": Truth(outcomes=("crash",)),
+    # The same after 15 s.
+    "raises-late": Truth(outcomes=("crash",)),
+    "killed-late": Truth(outcomes=("crash",)),
     # gloo: leaves out an all_reduce below a condition, and waits in the next barrier.
     "skips": Truth(causes=("rank-conditional-collective", "collective-mismatch", "uneven-rounds")),
     # gloo: stands in a FIFO before init_process_group, to which the others have come.
@@ -71,7 +74,8 @@ TRUTHS = {
     "thread": Truth(causes=("thread-stuck", "own-code-sleeps")),
 }
 GLOO = frozenset(["skips", "absent", "thread"])
-ENDS = frozenset(["raises", "killed"])  # nothing is left for `attach` to look at
+# Nothing is left of these for `attach` to look at.
+ENDS = frozenset(["raises", "killed", "raises-late", "killed-late"])
 
 # Rank 0 hands out work over sockets, the others ask for it; each round ends when all have answered.
 SOCKETS = """\
@@ -79,6 +83,7 @@ import fcntl, json, os, signal, socket, subprocess, sys, threading, time
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 culprit, kind = int(sys.argv[1]), sys.argv[2]
+when = 60 if kind.endswith("-late") else 3
 
 
 def prepare(step):
@@ -87,19 +92,12 @@ def prepare(step):
         return open(f"/tmp/shards-{rank}").read()
     if kind == "flock":
         with open("/tmp/cache.lock", "w") as lock:
-            holder = "import fcntl, sys, time; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX)"
-            words = [sys.executable, "-c", holder + "; print(1, flush=True); time.sleep(9999)"]
-            held = subprocess.Popen(["setsid", *words, lock.name], stdout=subprocess.PIPE)
-            held.stdout.readline()
             fcntl.flock(lock, fcntl.LOCK_EX)
     if kind == "lock":
         lock = threading.Lock()
         lock.acquire()
         lock.acquire()
     if kind == "service":
-        words = "import socket, time; s = socket.create_server(('', 8600)); c = s.accept()"
-        subprocess.Popen(["setsid", sys.executable, "-c", words + "; time.sleep(9999)"])
-        time.sleep(1)
         asked = socket.create_connection((socket.gethostname(), 8600))
         asked.sendall(b"GET /config HTTP/1.0\\r\\n\\r\\n")
         return asked.recv(4096)
@@ -107,9 +105,9 @@ def prepare(step):
         return subprocess.run(["tail", "-f", "/dev/null"], check=True)
     if kind == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
-    if kind == "raises":
+    if kind.startswith("raises"):
         raise ValueError(f"no such shard: {step}")
-    if kind == "killed":
+    if kind.startswith("killed"):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -125,7 +123,7 @@ def lead():
     listener = socket.create_server(("", 9100))
     workers = [listener.accept()[0].makefile("rwb", 0) for _ in range(world - 1)]
     for step in range(10_000):
-        if step == 3 and culprit == 0:
+        if step == when and culprit == 0:
             prepare(step)
         for number, one in enumerate(workers):
             one.write(json.dumps([step, number]).encode() + b"\\n")
@@ -144,7 +142,7 @@ def follow():
     replies = connection.makefile("rwb", 0)
     while line := replies.readline():
         step, share = json.loads(line)
-        if step == 3 and rank == culprit:
+        if step == when and rank == culprit:
             prepare(step)
         replies.write(json.dumps(work(share)).encode() + b"\\n")
 
@@ -201,6 +199,24 @@ train()
 """
 
 
+# Programs outside of the job, on the culprit's host, that its rank has to do with.
+KEEPS_THE_LOCK = """\
+import fcntl, time
+lock = open("/tmp/cache.lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("ready", flush=True)
+time.sleep(9999)
+"""
+NEVER_ANSWERS = """\
+import socket, time
+listener = socket.create_server(("", 8600))
+print("ready", flush=True)
+accepted = [listener.accept()[0]]
+time.sleep(9999)
+"""
+BESIDE = {"flock": KEEPS_THE_LOCK, "service": NEVER_ANSWERS}
+
+
 @dataclass(frozen=True)
 class Tried:
     """What one way said of one job."""
@@ -242,6 +258,10 @@ class Job:
         if way != "attach":
             ours = (str(SCRIPTS / "hangbisect"), "run", "--run-dir", "run", "--stall", "4")
             ours = (*ours, *(("--nodes", "off") if way == "files" else ()), "--")
+        if kind in BESIDE:
+            self._beside = made[culprit].start([sys.executable, "-c", BESIDE[kind]])
+            assert self._beside.stdout is not None
+            self._beside.stdout.readline()
         program = WITH_GLOO if kind in GLOO else SOCKETS
         for number, host in enumerate(made.all):
             (host.inside_folder / "train.py").write_text(program)
@@ -364,14 +384,14 @@ def main() -> int:
         print(why_not)
         return 2
     tried: list[Tried] = []
-    heading = f"{'way':7} {'hosts':>5} {'kind':8} {'on':3} {'outcome':8} {'rank':5}"
+    heading = f"{'way':7} {'hosts':>5} {'kind':11} {'on':3} {'outcome':8} {'rank':5}"
     print(f"{heading} {'cause':28} {'verdicts':>8} {'s':>6}")
     right = {True: "right", False: "WRONG", None: "-"}
     for way, count, kind, culprit in list_jobs(args):
         one, seconds = try_one(way, count, culprit, kind, args.keep)
         tried.append(one)
         blamed = f" blamed {list(one.blamed)}" if one.blamed else ""
-        who = f"{way:7} {count:5} {kind:8} n{culprit + 1:<2} {one.outcome[:8]:8}"
+        who = f"{way:7} {count:5} {kind:11} n{culprit + 1:<2} {one.outcome[:8]:8}"
         cause = f"{right[one.cause_right]} {one.cause}"
         told = f"{right[one.rank]:5} {cause:28} {one.verdicts:8} {seconds:6.1f}{blamed}"
         print(f"{who} {told}", flush=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -23,63 +21,13 @@ from .common_path import (
     find_few,
     split_places,
 )
+from .first_failure import find_first_to_fail
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph
-
-# What a launcher ends the others with, and what an exit by it looks like from a shell.
-_ENDED_BY_LAUNCHER = (-signal.SIGTERM, 128 + signal.SIGTERM)
-_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-# What the others say when their peer is gone (gloo, NCCL, the store).
-_FOLLOWING_ERRORS = re.compile(
-    r"connection (?:was )?(?:likely )?(?:closed|reset|refused|aborted)|closed by peer"
-    r"|broken pipe|DistNetworkError|recv\w* (?:0|zero) bytes|remote process exited"
-    r"|NCCL communicator was aborted|SignalException|SIGTERMException",
-    re.IGNORECASE,
-)
-
-
-def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
-    """Return the ranks that ended by themselves; not those that a launcher ended afterwards, nor
-    those that failed because a peer was gone.
-    """
-    gone = [r for r in ranks if r.left and not r.finished]
-    failed = [r for r in gone if r.error or r.status not in (None, 0)]
-    if not failed:
-        return tuple(sorted(r.rank for r in gone))
-    own = [r for r in failed if r.status not in _ENDED_BY_LAUNCHER] or failed
-    left = [r for r in gone if r.status == 0 and not r.error]
-    # Where all that failed did so for want of a peer, one that left without a word was that peer;
-    # but not where it had never called what the others failed in.
-    for_want = [r for r in own if _calls_what_nobody_did(r, left)] or left
-    leading = [r for r in own if not _FOLLOWING_ERRORS.search(r.error)] or for_want or own
-    # A launcher that lost its patience kills; so may the kernel (out of memory), but then first.
-    by_itself = [r for r in leading if r.status not in _KILLED or r.error]
-    moments = [r.left_at for r in by_itself if r.left_at is not None]
-    killed = [r for r in leading if r not in by_itself]
-    if by_itself and moments:
-        first = min(moments)
-        killed = [r for r in killed if r.left_at is not None and r.left_at < first]
-        by_itself = [] if killed else by_itself
-    elif by_itself:
-        killed = []
-    return tuple(sorted(r.rank for r in [*by_itself, *killed]))
-
-
-def _calls_what_nobody_did(failed: RankFacts, left: Sequence[RankFacts]) -> bool:
-    """Return whether a rank failed in a collective of a line from which none of the `left` ranks
-    ever called one, by their own logs.
-    """
-    logs = [[one for log in r.collectives for one in log.operations] for r in (failed, *left)]
-    if not left or not all(logs):
-        return False
-    last = max(logs[0], key=lambda one: one.at)
-    places = {(one.kind, one.file, one.site) for log in logs[1:] for one in log}
-    return (last.kind, last.file, last.site) not in places
-
 
 # A healthy rank is found in these as well: on being interrupted they alone accuse nobody.
 _ORDINARY_WAITS = frozenset(

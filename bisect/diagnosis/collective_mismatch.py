@@ -250,6 +250,8 @@ class LogDifference:
     my_count: int = 0
     their_count: int = 0
     loop: LoopState = "left"  # of a call that both made before, and one of them the more often
+    # Whose operation is the one that has followed each time before; "": neither's.
+    expected: Literal["mine", "theirs", ""] = ""
 
     @property
     def at(self) -> float:
@@ -314,6 +316,12 @@ def _judge_difference(
     both = mine if few else (*mine, *theirs)
     if found.kind != "different" or a is None or b is None:
         return found.kind, both, one, b
+    if found.expected and not few:
+        # All came by that call in each round before, whatever its condition: who left it out?
+        went_on = found.their_count if found.expected == "mine" else found.my_count
+        if went_on:
+            who, left_out = (theirs, a) if found.expected == "mine" else (mine, b)
+            return "skipped", who, left_out, None
     if bool(a.condition) != bool(b.condition) and not _goes_round(found):
         if few and b.condition:
             return "skipped", mine, b, None

@@ -12,11 +12,9 @@ on each rank, and those of the same number meet: these logs are compared number 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from ..base.files import PACKAGE
 from ..base.identity import RankId
@@ -28,7 +26,6 @@ from .collective_mismatch import (
     LogDifference,
     LoggedGroup,
     LogSource,
-    LoopState,
     Mismatch,
     MismatchKind,
     Stream,
@@ -38,16 +35,14 @@ from .collective_mismatch import (
     list_logged_groups,
     make_mismatch,
 )
+from .collective_rounds import CallKey, call_key, find_expected, read_loop
 from .counted_mismatch import find_counted_mismatch
 from .frames import frame_owner, job_frames
 from .unsent_messages import find_unsent_message
 
-CallKey = tuple[str, str, str, str, tuple[str, ...]]
-
 _SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
 _MOST_CLASSES = 24  # of ranks with the same log
 _MOST_REFERENCES = 5
-_STARTS_A_THREAD = re.compile(r"threading\.py:\d+ (?:Thread\.)?_bootstrap\b")
 _RECORDED: tuple[LogSource, ...] = ("torch", "flight recorder")
 
 
@@ -118,11 +113,6 @@ def _group_by_log(group: LoggedGroup) -> list[_SameLog]:
 
 
 # ---- two logs ------------------------------------------------------------------------------------
-
-
-def call_key(one: Collective) -> CallKey:
-    """Return what tells one call from another, on every rank the same."""
-    return one.kind, one.site, one.between, one.group, one.path
 
 
 def _score_pair(a: CallKey, b: CallKey) -> int:
@@ -234,34 +224,14 @@ def _compare_ends(found: _AlignedLogs) -> LogDifference | None:
     theirs_before = 0 if theirs is None else counts[call_key(theirs)]
     if mine is not None and theirs is not None:
         loop, other = (mine, theirs) if mine_before > theirs_before else (theirs, mine)
-        state = _read_loop([a for a, _ in found.both], loop, other)
-        return LogDifference("different", mine, theirs, mine_before, theirs_before, state)
+        made = [a for a, _ in found.both]
+        state, expected = read_loop(made, loop, other), find_expected(made, mine, theirs)
+        return LogDifference("different", mine, theirs, mine_before, theirs_before, state, expected)
     if theirs is not None and _is_through(found, 0) and not theirs.done:
         return LogDifference("missing", None, theirs, 0, theirs_before)
     if mine is not None and _is_through(found, 1) and not mine.done:
         return LogDifference("missing", mine, None, mine_before, 0)
     return None
-
-
-def _read_loop(made: Sequence[Collective], loop: Collective, other: Collective) -> LoopState:
-    """Return where who makes the `other` call now is in the loop of the `loop` call, by what all
-    made before: rounds, each from one such call to the next.
-    """
-    if _is_of_a_thread(other) and not _is_of_a_thread(loop):
-        return "beside"
-    keys = list(map(call_key, made))
-    places = [place for place, key in enumerate(keys) if key == call_key(loop)]
-    if not places:
-        return "left"
-    last = keys[places[-1] + 1 :]
-    if call_key(other) in last:
-        return "inside"
-    rounds = [keys[one + 1 : after] for one, after in pairwise(places)]
-    return "left" if not rounds or last in rounds else "over"
-
-
-def _is_of_a_thread(one: Collective) -> bool:
-    return bool(one.path) and _STARTS_A_THREAD.match(one.path[-1]) is not None
 
 
 def _first_operation(tail: Sequence[Collective]) -> Collective | None:

@@ -11,7 +11,7 @@ from hangbisect.base.checkpoints import UserStep
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.blame import find_first_to_fail
+from hangbisect.diagnosis.first_failure import find_first_to_fail
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
