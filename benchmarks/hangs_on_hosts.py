@@ -287,6 +287,11 @@ class Job:
                     found.append(dict(json.loads(path.read_text())))
         return found
 
+    def is_judged(self, ends: bool) -> bool:
+        """Return whether there is a verdict; of a job that `ends`, on all hosts, that it has."""
+        found = [one["outcome"] for one in self.verdicts()]
+        return found == ["crash"] * len(self._made.all) if ends else bool(found)
+
     def end(self) -> None:
         """End it."""
         for one in self._started:
@@ -362,7 +367,7 @@ def try_one(
         elif way == "files":
             found, verdicts = ask_files(made, job)
         else:
-            found, verdicts = ask_run(made, job, lambda: bool(job.verdicts()))
+            found, verdicts = ask_run(made, job, lambda: job.is_judged(kind in ENDS))
         seconds = time.monotonic() - began
         job.end()
         if keep is not None:

@@ -19,8 +19,9 @@ _FOLLOWING_ERRORS = re.compile(
     r"|NCCL communicator was aborted|SignalException|SIGTERMException",
     re.IGNORECASE,
 )
-# Seconds by which one failure comes before another: on one machine, and by the clocks of two.
-_APART, _APART_ON_TWO_HOSTS = 0.05, 0.1
+# Seconds by which one failure comes before another: on one machine, and by the clocks of two. Who
+# reads from a rank that failed fails some milliseconds after it.
+_APART, _APART_ON_TWO_HOSTS = 0.003, 0.01
 
 
 def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:

@@ -49,7 +49,9 @@ RESOLVE_LIMIT = 3.0  # seconds
 FILE_LIMIT = 1.0
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
-ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit")  # all nodes are to look then
+CRASH_JOIN_LIMIT = 5.0  # the same once a rank has failed: the job may be over
+# All nodes are to look then, and one verdict is for all.
+ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
 
 
@@ -68,6 +70,7 @@ class OtherNodes:
         self._node = str(job.place["node_name"]) or "0"
         self._began = time.monotonic()
         self.link: NodeLink | None = None
+        self._has_begun = asyncio.Event()
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it tells of each closed socket
 
     # ---- joining ---------------------------------------------------------------------------------
@@ -82,6 +85,7 @@ class OtherNodes:
         join = Join(self._node, host, secrets.token_hex(8), self._ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
         self._tasks.append(asyncio.create_task(self.link.run()))
+        self._has_begun.set()
 
     async def end(self, why: str) -> None:
         """Say why we watch no longer, and let go of all connections."""
@@ -249,9 +253,14 @@ class OtherNodes:
         heard, and this node is on its own; or the job has come to an end here, which is told and
         needs nobody's verdict.
         """
-        asks, link = ended in ASKING, self.link
-        if link is not None and asks and self._token:
-            await link.wait_until_led(self._began + JOIN_LIMIT - time.monotonic())
+        asks = ended in ASKING
+        limit = self._began + (CRASH_JOIN_LIMIT if ended == "crash" else JOIN_LIMIT)
+        if asks:  # a rank may have failed before we had begun
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_begun.wait(), limit - time.monotonic())
+        link = self.link
+        if link is not None and asks and (self._token or os.environ.get(TOKEN_VARIABLE)):
+            await link.wait_until_led(limit - time.monotonic())
         if link is None or not link.is_led:
             return None
         link.asked = 0

@@ -145,10 +145,10 @@ def test_all_that_fail_alike_are_named_however_long_each_took() -> None:
 
 
 def test_of_different_errors_at_one_moment_all_are_named() -> None:
-    ranks = [gone(0, 1, NO_ANSWER, left_at=10.02), gone(1, 1, WRONG, left_at=10.0)]
+    ranks = [gone(0, 1, NO_ANSWER, left_at=10.002), gone(1, 1, WRONG, left_at=10.0)]
     assert find_first_to_fail(ranks) == (0, 1)
     # Clocks of two machines do not tell that.
-    far = [gone(0, 1, NO_ANSWER, left_at=10.08, host="n2"), gone(1, 1, WRONG, left_at=10.0)]
+    far = [gone(0, 1, NO_ANSWER, left_at=10.008, host="n2"), gone(1, 1, WRONG, left_at=10.0)]
     assert find_first_to_fail(far) == (0, 1)
 
 
