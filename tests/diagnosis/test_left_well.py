@@ -154,3 +154,10 @@ def test_of_different_errors_at_one_moment_all_are_named() -> None:
 
 def test_of_failures_whose_time_nobody_knows_all_are_named() -> None:
     assert find_first_to_fail([gone(0, 1, NO_ANSWER), gone(1, 1, WRONG)]) == (0, 1)
+
+
+@pytest.mark.parametrize(("later", "named"), [(0.2, (0, 1)), (3.0, (1,))])
+def test_an_end_without_words_is_noticed_late(later: float, named: tuple[int, ...]) -> None:
+    """An error is timed by the rank itself, an end by whoever looks: it may have come first."""
+    ranks = [gone(0, 1, left_at=10.0 + later), gone(1, 1, WRONG, left_at=10.0)]
+    assert find_first_to_fail(ranks) == named
