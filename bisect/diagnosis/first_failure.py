@@ -22,6 +22,7 @@ _FOLLOWING_ERRORS = re.compile(
 # Seconds by which one failure comes before another: on one machine, and by the clocks of two. Who
 # reads from a rank that failed fails some milliseconds after it.
 _APART, _APART_ON_TWO_HOSTS = 0.003, 0.01
+_NOTICED_WITHIN = 0.5  # seconds after which the end of a rank that said nothing is noticed
 
 
 def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
@@ -56,7 +57,7 @@ def _drop_later_errors(failed: Sequence[RankFacts]) -> list[RankFacts]:
     torchrun as well takes the first failure for the root cause (torch.distributed.elastic's
     multiprocessing/errors).
     """
-    timed = [one for one in failed if one.left_at is not None and one.error]
+    timed = [one for one in failed if one.left_at is not None]
     if len(timed) < len(failed):
         return list(failed)
     first = min(timed, key=lambda one: one.left_at or 0.0)
@@ -67,6 +68,8 @@ def _follows(first: RankFacts, later: RankFacts) -> bool:
     if _kind_of_error(first) == _kind_of_error(later):
         return False
     apart = (later.left_at or 0.0) - (first.left_at or 0.0)
+    if not later.error:
+        return apart > _NOTICED_WITHIN
     return apart > (_APART if first.host == later.host else _APART_ON_TWO_HOSTS)
 
 

@@ -213,6 +213,12 @@ class Lead:
         self._say_if_all_are_there(now)
         return peer
 
+    @property
+    def are_all_there(self) -> bool:
+        """Return whether the nodes of all ranks have joined, whether heard still or not."""
+        ranks = {rank for peer in self._peers.values() for rank in peer.join.ranks}
+        return any(len(ranks) >= peer.join.world_size for peer in self._peers.values())
+
     def _say_if_all_are_there(self, now: float) -> None:
         """Say once that all ranks of the job are heard of."""
         peers = [peer for peer in self._peers.values() if peer.is_heard(now)]

@@ -254,13 +254,9 @@ class OtherNodes:
         needs nobody's verdict.
         """
         asks = ended in ASKING
-        limit = self._began + (CRASH_JOIN_LIMIT if ended == "crash" else JOIN_LIMIT)
-        if asks:  # a rank may have failed before we had begun
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._has_begun.wait(), limit - time.monotonic())
+        if asks:
+            await self._wait_for_nodes(ended)
         link = self.link
-        if link is not None and asks and (self._token or os.environ.get(TOKEN_VARIABLE)):
-            await link.wait_until_led(limit - time.monotonic())
         if link is None or not link.is_led:
             return None
         link.asked = 0
@@ -272,6 +268,20 @@ class OtherNodes:
         except (ConnectionError, ValueError):
             return None
         return await link.wait_for_judgement() if asks or inquiry else None
+
+    async def _wait_for_nodes(self, ended: Ended) -> None:
+        """Wait until this node is led, within a limit. Where a rank has failed, perhaps before we
+        had begun, who leads waits for all nodes: the first failure may be of one that comes.
+        """
+        until = self._began + (CRASH_JOIN_LIMIT if ended == "crash" else JOIN_LIMIT)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_begun.wait(), until - time.monotonic())
+        if self.link is None or not (self._token or os.environ.get(TOKEN_VARIABLE)):
+            return
+        await self.link.wait_until_led(until - time.monotonic())
+        lead = self._lead if ended == "crash" else None
+        while lead is not None and not lead.are_all_there and time.monotonic() < until:
+            await asyncio.sleep(0.1)
 
     def _report(
         self, link: NodeLink, here: Judgement, ended: Ended, inquiry: int, asks: bool
