@@ -7,8 +7,8 @@ machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one mac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from typing import Literal
 
 from .checkpoints import Checkpoint, UserStep
@@ -256,9 +256,36 @@ class JobFacts:
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: "launcher torchrun (4711) was killed"
     machine: MachineFacts = MachineFacts()
+    # Of a job on several nodes, by host; `machine` is then none of them.
+    machines: Mapping[str, MachineFacts] = field(default_factory=dict)
     # How many ranks of this node its launcher counts, and does not list, that never said hello:
     # nobody knows their numbers. "1 of 2 ranks of this node has not started", "" for none.
     unstarted: str = ""
     # Who may start more ranks yet: "process 4711 (python), which starts the ranks, sleeps".
     starting: str = ""
     lost_nodes: tuple[LostNode, ...] = ()
+
+    def machine_of(self, host: str) -> MachineFacts:
+        """Return the machine of a host; the only one there is where the job has one node."""
+        return self.machines.get(host, self.machine)
+
+
+def gather_machines(nodes: Iterable[tuple[str, MachineFacts]]) -> dict[str, MachineFacts]:
+    """Return the machines of a job's nodes by host, without hosts of which there are several: whose
+    GPUs those are nobody can tell.
+    """
+    found: dict[str, MachineFacts] = {}
+    doubles: set[str] = set()
+    for host, machine in nodes:
+        if host in found:
+            doubles.add(host)
+        found[host] = machine
+    return {host: machine for host, machine in found.items() if host not in doubles}
+
+
+def shift_gpu_errors(machine: MachineFacts, offset: float) -> MachineFacts:
+    """Return a machine with the times of its GPUs' errors on a clock that is `offset` seconds
+    ahead of its own.
+    """
+    errors = tuple(replace(error, at=error.at + offset) for error in machine.gpu_errors)
+    return replace(machine, gpu_errors=errors)

@@ -84,7 +84,7 @@ def test_the_cause_says_the_machine() -> None:
 
 
 def test_of_one_machine_the_cause_does_not_say_which() -> None:
-    alone = [replace(facts, host="n01", local_rank=facts.rank) for facts in standing()]
+    alone = [replace(facts, host="n01", local_rank=n) for n, facts in enumerate(standing())]
     facts = job("late", WORLD, machine=machine(0, 8, *errors(LINES["off the bus"], 3)))
     verdict = judge_job(facts, alone)
     assert verdict.ranks.culprit == (3,)

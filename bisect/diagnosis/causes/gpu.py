@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 
 from ...base.process_facts import Look
-from ...base.rank_facts import Gpu, RankFacts
+from ...base.rank_facts import Gpu
 from ...base.words import format_ranks
 from ..frames import format_frame
+from ..gpu_owners import find_given_device
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, meets_its_peers, native_in, native_name
 
@@ -41,24 +42,11 @@ def gpus_of_the_job(scene: Scene) -> tuple[Gpu, ...]:
 
     Never all that there are: the others may be another job's.
     """
-    gpus = scene.job.machine.gpus
+    gpus = scene.machine.gpus
     if any(gpu.pids for gpu in gpus):
         return tuple(g for g in gpus if set(g.pids) & scene.job_pids)
     given = {find_given_device(facts) for facts in scene.neighbours}
     return tuple(g for g in gpus if str(g.index) in given or (g.uuid and g.uuid in given))
-
-
-def find_given_device(facts: RankFacts) -> str:
-    """Return the number or the name of the GPU that a rank was given: of those it may see, that of
-    its local rank, or the only one; "" where its environment is not known.
-    """
-    if not facts.environment:
-        return ""
-    visible = facts.environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return str(facts.local_rank)
-    words = [word.strip() for word in visible.split(",")]
-    return words[facts.local_rank] if facts.local_rank < len(words) else words[0]
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -116,8 +104,8 @@ def _nvml_is_silent(scene: Scene) -> Found | None:
     silent = [gpu for gpu in gpus_of_the_job(scene) if gpu.state == "silent"]
     if silent:
         return Found(f"GPU {silent[0].index}: {silent[0].said}")
-    unanswered = [m for m in scene.job.machine.missing if "NVML" in m or "nvidia" in m.lower()]
-    return Found("NVML does not answer") if unanswered and not scene.job.machine.gpus else None
+    unanswered = [m for m in scene.machine.missing if "NVML" in m or "nvidia" in m.lower()]
+    return Found("NVML does not answer") if unanswered and not scene.machine.gpus else None
 
 
 def _child_in_cuda(scene: Scene) -> Found | None:
@@ -148,7 +136,7 @@ def _parent_has_cuda(scene: Scene) -> Found | None:
     subject = scene.subject
     if subject is None:
         return None
-    gpus = [g.index for g in scene.job.machine.gpus if subject.pid in g.pids]
+    gpus = [g.index for g in scene.machine.gpus if subject.pid in g.pids]
     return Found(f"rank {subject.rank} uses GPU {gpus[0]}") if gpus else None
 
 
@@ -289,7 +277,7 @@ def _opens_a_connection(scene: Scene) -> Found | None:
 
 def _chosen_interface(scene: Scene) -> Found | None:
     """NCCL_SOCKET_IFNAME is not set, and the machine has interfaces that lead nowhere."""
-    interfaces = scene.job.machine.interfaces
+    interfaces = scene.machine.interfaces
     virtual = [i for i in interfaces if i.startswith(("docker", "veth", "br-", "virbr", "cni"))]
     if not virtual or scene.environment.get("NCCL_SOCKET_IFNAME"):
         return None
