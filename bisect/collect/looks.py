@@ -292,7 +292,9 @@ def select_looks_since(looks: Sequence[Look], span: float) -> list[Look]:
     return list(looks[min(before, max(0, len(looks) - 2)) :])
 
 
-RAS_PAUSE = 1.0  # seconds from an answer whose counts differ to the next question
+# Seconds to the next question, from an answer whose counts differ, or that tells of communicators
+# which are being made.
+RAS_PAUSE = 1.0
 
 
 @dataclass(frozen=True)
@@ -320,7 +322,7 @@ async def ask_ras(
     world = max(world, claimed_world_size(ranks), len(ranks))
     logs = make_ras_logs(answer, ranks, world=world)
     moving: frozenset[str] = frozenset()
-    if logs:
+    if logs or any(rank.making for one in answer.communicators for rank in one.ranks):
         await asyncio.sleep(pause)
         later = await _ask(address, limit)
         if later is None:

@@ -45,12 +45,17 @@ Warnings
 
 {warnings}
 """
-ROW = "    {group}         {many}         1         {size}         {size}        {all}  {status:>8}  {e}"
+
+
+def row(group: int, many: int, size: int, status: str, errors: str) -> str:
+    """A line of the table: `many` communicators of `size` ranks each."""
+    numbers = f"{group:5}  {many:8}  {1:8}  {size:>8}  {size:8}  {many * size:8}"
+    return f"{numbers}  {status:>8}  {errors:>6}"
 
 
 def words(warnings: str = "", errors: str = "", version: str = "2.26.2+cuda12.6") -> str:
-    row = ROW.format(group=0, many=1, size=8, all=8, status="RUNNING", e="MISMATCH")
-    return TEXT.format(version=version, rows=row, errors=errors, warnings=warnings)
+    rows = row(0, 1, 8, "RUNNING", "MISMATCH")
+    return TEXT.format(version=version, rows=rows, errors=errors, warnings=warnings)
 
 
 def status_of(**state: Any) -> dict[str, Any]:
@@ -126,9 +131,8 @@ def test_where_all_are_making_it_nobody_is_behind() -> None:
 
 def test_words_do_not_name_a_communicator_that_all_are_making() -> None:
     """The table alone has it, without its hash."""
-    row = ROW.format(group=0, many=1, size=8, all=8, status="RUNNING", e="OK")
-    other = ROW.format(group=1, many=2, size=4, all=8, status="INIT", e="OK")
-    text = TEXT.format(version="2.24.3", rows=f"{row}\n{other}", errors="", warnings="")
+    rows = f"{row(0, 1, 8, 'RUNNING', 'OK')}\n{row(1, 2, 4, 'INIT', 'OK')}"
+    text = TEXT.format(version="2.24.3", rows=rows, errors="", warnings="")
     assert describe_status(parsed(text), [100]) == (
         "NCCL RAS: 2 communicators of 4 are still being made on all their ranks",
     )
@@ -163,7 +167,7 @@ def test_who_answers_and_is_not_in_what_the_others_make_has_not_come(
     }
     assert (
         "NCCL RAS: communicator 0x1f of 8 does not have rank 5 (pid 105 on 10.0.0.1), which answers"
-        in describe_status(answer, [100])
+        in describe_status(answer, [100, 105])
     )
 
 
@@ -193,8 +197,8 @@ def test_the_sample_of_a_communicator_that_is_given_up() -> None:
   Rank 20 -- GPU 4 managed by process 3500075 on node 172.16.64.213
 
 """
-    row = ROW.format(group=0, many=1, size=32, all=32, status="FINALIZE", e="MISMATCH")
-    answer = parsed(TEXT.format(version="2.24.3", rows=row, errors="", warnings=text))
+    rows = row(0, 1, 32, "FINALIZE", "MISMATCH")
+    answer = parsed(TEXT.format(version="2.24.3", rows=rows, errors="", warnings=text))
     one = only(answer)
     assert [rank.rank for rank in one.ranks if rank.leaving] == [4, 20]
     assert len(one.missing) == 26
