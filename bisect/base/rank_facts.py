@@ -124,6 +124,7 @@ class GpuError:
     pid: int | None = None  # whose work it was, as the host numbers processes
     says: str = ""  # the rest of the driver's line
     of_switch: bool = False
+    mild: bool = False  # the GPU recovers from it by itself, or at its next reset
 
 
 @dataclass(frozen=True)

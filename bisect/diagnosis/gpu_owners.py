@@ -12,8 +12,6 @@ from ..base.identity import RankId
 from ..base.rank_facts import Gpu, GpuError, GpuErrorKind, JobFacts, MachineFacts, RankFacts
 
 GONE = ("lost", "reset required", "no handle")  # states of a GPU
-# Of these a GPU recovers: a row will be replaced at the next reset, single bits were corrected.
-MILD = (63, 92)
 # After these nothing that was queued on the GPU comes to its end.
 _ENDS_WORK: tuple[GpuErrorKind, ...] = ("lost", "stopped", "memory", "access")
 
@@ -72,4 +70,4 @@ def find_ranks_without_gpu(job: JobFacts, ranks: Sequence[RankFacts]) -> frozens
 
 
 def _ends_work(error: GpuError) -> bool:
-    return error.kind in _ENDS_WORK and error.code not in MILD and not error.of_switch
+    return error.kind in _ENDS_WORK and not error.mild and not error.of_switch

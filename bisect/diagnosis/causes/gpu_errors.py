@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from ...base.identity import RankId
 from ...base.rank_facts import Gpu, GpuError, GpuErrorKind
 from ...base.words import format_ranks, format_seconds
-from ..gpu_owners import GONE, MILD, find_gpu, find_users
+from ..gpu_owners import GONE, find_gpu, find_users
 from .collective_places import waits_elsewhere_but
 from .known_cause import Found, KnownCause, LooksFor, Scene, also, describe_sign, need, unless
 
@@ -67,7 +67,7 @@ def _reported(kinds: Collection[GpuErrorKind], words: str) -> LooksFor:
     @describe_sign(words)
     def looks_for(scene: Scene) -> Found | None:
         found = [
-            (error, where, trust * (_UNSURE if error.code in MILD else 1.0))
+            (error, where, trust * (_UNSURE if error.mild else 1.0))
             for error, where, trust in _find_errors(scene, kinds)
         ]
         if not found:
