@@ -152,9 +152,53 @@ def _cuda_and_fork(scene: Scene) -> Found | None:
     return _forked_crash(scene) or _child_in_cuda(scene)
 
 
+# cudaErrorMps... of CUDA's driver_types.h, 805 to 810, as cudaGetErrorString has them.
+_ended_without_mps = ended_with(
+    r"MPS client failed to connect to the MPS|procedural call between the MPS server and the MPS"
+    r"|MPS server is not ready to accept|required to create MPS client have been exhausted"
+    r"|required to device connections have been exhausted"
+    r"|MPS client has been terminated by the server",
+    "It ended because the MPS server was not there, or had no room",
+)
+
+
+def _waits_for_mps(scene: Scene) -> Found | None:
+    """A rank waits for an answer of the MPS server (CUDA_MPS_PIPE_DIRECTORY)."""
+    folder = scene.environment.get("CUDA_MPS_PIPE_DIRECTORY", "").rstrip("/") or "/tmp/nvidia-mps"
+    call = scene.view.call if scene.view is not None else None
+    descriptors = call.descriptors if call else ()
+    asked = [one.path for one in descriptors]
+    asked += [one.socket.peer or one.socket.local for one in descriptors if one.socket is not None]
+    path = next((one for one in asked if one.startswith(f"{folder}/")), "")
+    return Found(f"{scene.call} at {path}", {"path": path}) if path else None
+
+
+def _without_mps(scene: Scene) -> Found | None:
+    """A rank ended because the MPS server was not there or had no room, or waits for its answer."""
+    return _ended_without_mps(scene) or _waits_for_mps(scene)
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
+    KnownCause(
+        id="mps-server",
+        title="CUDA's MPS server is gone, or does not answer",
+        signs=(need(_without_mps, 0.85), also(_ended_without_mps, 0.9, proves=True)),
+        why="With MPS a rank reaches its GPU by a server that all processes of a user share; where "
+        "that ended or hangs, each call into CUDA waits or fails.",
+        avoid=(
+            "`echo get_server_list | nvidia-cuda-mps-control` says whether it answers; quit it and "
+            "start it again: `echo quit | nvidia-cuda-mps-control`, `nvidia-cuda-mps-control -d`",
+            "without MPS: unset CUDA_MPS_PIPE_DIRECTORY, or set it to a folder without a server",
+        ),
+        references=(
+            "https://docs.nvidia.com/deploy/mps/index.html",
+            "NVIDIA/k8s-device-plugin#679",
+            "NVIDIA/nvidia-container-toolkit#714",
+        ),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
     KnownCause(
         id="gpu-busy",
         title="a rank waits for its own GPU: a kernel does not end",
