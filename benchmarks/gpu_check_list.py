@@ -118,9 +118,12 @@ def wait_for(running: jobs.Running, here: Path, ranks: int = 1, limit: float = _
     time.sleep(_SETTLES)
 
 
-def attach(running: jobs.Running, here: Path, limit: float = 60.0) -> dict[str, Any]:
+def attach(
+    running: jobs.Running, here: Path, limit: float = 60.0, options: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the verdict of `hangbisect attach` on a job."""
-    command = (*_HANGBISECT, "attach", "--json", "--run-dir", "seen", str(running.process.pid))
+    words = ("attach", "--json", "--run-dir", "seen", *options, str(running.process.pid))
+    command = (*_HANGBISECT, *words)
     ran = subprocess.run(command, cwd=here, capture_output=True, timeout=limit, check=False)
     if not ran.stdout.strip():
         raise RuntimeError(f"attach said nothing: {ran.stderr.decode(errors='replace')[-400:]}")
@@ -412,6 +415,26 @@ def _converse(commands: Sequence[str]) -> bytes:
         return b"".join(parts)
 
 
+def check_gpu_stacks(given: Given) -> Seen:
+    """Which kernel a GPU runs, by a core dump on demand; the process goes on."""
+    flags = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory"
+    environ = {
+        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1",
+        "CUDA_COREDUMP_PIPE": str(given.folder / "pipe.%h.%p"),
+        "CUDA_COREDUMP_FILE": str(given.folder / "core.%h.%p"),
+        "CUDA_COREDUMP_GENERATION_FLAGS": f"{flags},skip_local_memory,skip_abort",
+    }
+    with start_job(given, programs.LOAD, "spin", environ=environ, name="kernel") as (running, here):
+        wait_for(running, here)
+        verdict = attach(running, here, 80.0, ("--gpu-stacks",))
+        time.sleep(2.0)
+        goes_on = running.process.poll() is None
+    said = [note for note in verdict.get("notes", []) if "GPU" in note]
+    named = any("spin_kernel" in note or "no cuda-gdb" in note for note in said)
+    right = named and goes_on
+    return Seen(right, "; ".join(said)[:300] or "nothing was said", {"goes on": goes_on})
+
+
 # ---- what it costs -------------------------------------------------------------------------------
 
 
@@ -511,6 +534,7 @@ CHECKS = (
     ),
     Check("memory", "a rank asks for too much memory", check_memory, 60.0, stand_in=True),
     Check("memory-taken", "somebody else has the memory", check_taken_memory, 75.0),
+    Check("gpu-stacks", "the kernel that a GPU runs", check_gpu_stacks, 110.0),
     Check("looks", "looks do not hold up a kernel", check_looks, 60.0),
     Check("cost", "the watch beside steps of 5 ms", check_cost, 120.0, stand_in=True),
     Check("compile", "a compile of a real model", check_compile, 150.0, stand_in=True),

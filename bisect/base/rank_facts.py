@@ -179,6 +179,8 @@ class RankFacts:
     nccl: NcclFacts = NcclFacts()
     # Of a rank that NCCL's RAS service has no answer from, in words: "communicator 0x1f of 8 ..."
     unheard: str = ""
+    # What its GPU runs, where that was asked for: "spin_kernel <<<(1,1,1),(1,1,1)>>>".
+    gpu_kernels: tuple[str, ...] = ()
     # In evidence.json, of a rank whose looks were left out: they showed it and what it had started
     # in the same places as this rank.
     same_looks_as: RankId | None = None

@@ -24,7 +24,7 @@ from .common_path import (
     split_places,
 )
 from .frames import frame_owner, job_frames
-from .gpu_owners import find_ranks_without_gpu
+from .gpu_owners import find_ranks_held_by_gpu
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
@@ -238,12 +238,13 @@ def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId
 def _part_from_lost_gpus(
     case: Case, graph: WaitGraph, candidates: Sequence[RankId]
 ) -> _Blame | None:
-    """Return those candidates to blame whose GPU is lost or was stopped, by the driver's word; None
-    where that is so of none or all of them, and where somebody is known to wait for another one.
+    """Return those candidates to blame whose GPU is lost or was stopped, or runs a kernel of their
+    own while another one's runs NCCL's; None where that is so of none or all of them, and where
+    somebody is known to wait for another one.
     """
     if case.job.ended not in NOTHING_MOVES:
         return None
-    lost = find_ranks_without_gpu(case.job, case.ranks)
+    lost = find_ranks_held_by_gpu(case.job, case.ranks)
     return _blame_some(graph, candidates, tuple(rank for rank in candidates if rank in lost))
 
 

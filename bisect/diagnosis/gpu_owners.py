@@ -1,4 +1,5 @@
-"""Whose a GPU is: which ranks use it, or were given it, and which ranks have one that is lost.
+"""Whose a GPU is: which ranks use it, or were given it; which ranks have one that is lost, and of
+which it runs a kernel of their own while others wait in a collective.
 
 NVML says who uses a GPU, but of one that is lost it does not know any more; then it is that of the
 rank which was given it. The driver names a place on the PCI bus.
@@ -6,11 +7,13 @@ rank which was given it. The driver names a place on the PCI bus.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..base.identity import RankId
 from ..base.rank_facts import Gpu, GpuError, GpuErrorKind, JobFacts, MachineFacts, RankFacts
 
+_NCCL_KERNEL = re.compile(r"(?:nccl|mscclpp?|rccl)(?:Dev)?(?:Kernel|Func)|void nccl")
 GONE = ("lost", "reset required", "no handle")  # states of a GPU
 # After these nothing that was queued on the GPU comes to its end.
 _ENDS_WORK: tuple[GpuErrorKind, ...] = ("lost", "stopped", "memory", "access")
@@ -52,12 +55,13 @@ def find_users(gpu: Gpu, ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
     )
 
 
-def find_ranks_without_gpu(job: JobFacts, ranks: Sequence[RankFacts]) -> frozenset[RankId]:
-    """Return the ranks whose GPU is lost, or stopped what was queued on it, by the driver's word.
+def find_ranks_held_by_gpu(job: JobFacts, ranks: Sequence[RankFacts]) -> frozenset[RankId]:
+    """Return the ranks whose GPU is lost, or stopped what was queued on it, by the driver's word,
+    and those whose GPU runs a kernel of their own while another one's runs NCCL's.
 
     Of a GPU that several ranks were given, or that none is known to use, nothing follows.
     """
-    found: set[RankId] = set()
+    found = set(_find_own_kernels(ranks))
     for host in dict.fromkeys(facts.host for facts in ranks):
         machine = job.machine_of(host)
         there = [facts for facts in ranks if facts.host == host]
@@ -67,6 +71,17 @@ def find_ranks_without_gpu(job: JobFacts, ranks: Sequence[RankFacts]) -> frozens
             users = find_users(gpu, there)
             found.update(users if gpu.pids or len(users) == 1 else ())
     return frozenset(found)
+
+
+def is_of_nccl(kernel: str) -> bool:
+    """Return whether a kernel is one of NCCL's or RCCL's, whose kernels wait for other GPUs."""
+    return _NCCL_KERNEL.match(kernel) is not None
+
+
+def _find_own_kernels(ranks: Sequence[RankFacts]) -> list[RankId]:
+    known = [facts for facts in ranks if facts.gpu_kernels]
+    own = [facts.rank for facts in known if not any(map(is_of_nccl, facts.gpu_kernels))]
+    return own if len(own) < len(known) else []
 
 
 def _ends_work(error: GpuError) -> bool:

@@ -11,7 +11,7 @@ from ...base.process_facts import Look
 from ...base.rank_facts import Gpu
 from ...base.words import format_ranks
 from ..frames import format_frame
-from ..gpu_owners import find_given_device
+from ..gpu_owners import find_given_device, is_of_nccl
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, meets_its_peers, native_in, native_name
 
@@ -61,6 +61,21 @@ def _gpu_works(scene: Scene) -> Found | None:
         if gpu.busy is not None and gpu.busy >= _BUSY:
             return Found(f"GPU {gpu.index} is busy {gpu.busy:.0%} of the time")
     return None
+
+
+def _runs_own_kernel(scene: Scene) -> Found | None:
+    """Its GPU runs a kernel of its own, and none of NCCL's (`attach --gpu-stacks`)."""
+    kernels = scene.subject.gpu_kernels if scene.subject is not None else ()
+    if not kernels or any(map(is_of_nccl, kernels)):
+        return None
+    return Found(f"its GPU runs {kernels[0]}")
+
+
+def _runs_kernel_of_nccl(scene: Scene) -> Found | None:
+    """Its GPU runs a kernel of NCCL's, which waits for other GPUs."""
+    kernels = scene.subject.gpu_kernels if scene.subject is not None else ()
+    one = next(filter(is_of_nccl, kernels), None)
+    return Found(f"its GPU runs {one}") if one else None
 
 
 def _asks_the_driver(scene: Scene) -> Found | None:
@@ -205,6 +220,8 @@ CAUSES = (
         signs=(
             need(waits_for_gpu, 0.5),
             also(_gpu_works, 0.4),
+            also(_runs_own_kernel, 0.9, proves=True),
+            unless(_runs_kernel_of_nccl),
             unless(meets_its_peers),
             unless(in_nccl),
         ),
@@ -212,6 +229,8 @@ CAUSES = (
         "waits for something itself.",
         avoid=(
             "CUDA_LAUNCH_BLOCKING=1 shows which call started it: all GPU work becomes slower",
+            "hangbisect attach --gpu-stacks names the kernel, where the job was started with "
+            "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1",
             "`nvidia-smi` and `dmesg | grep -i xid` say whether the GPU is in order",
         ),
         references=("pytorch/pytorch#95944", "NVIDIA/nccl#1063"),
