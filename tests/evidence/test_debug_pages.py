@@ -29,7 +29,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..diagnosis.made_up import job, rank
-from ..diagnosis.recorder_dumps import dump, rounds
+from ..diagnosis.recorder_dumps import dump, entry, rounds
 from ..diagnosis.test_pending_operations import ITEM
 
 WORLD = 4
@@ -193,6 +193,26 @@ def test_torchcomms_has_a_page_of_its_own() -> None:
     with serving(pages([], found)) as port:
         logs, _ = ask_debug_pages("127.0.0.1", port, LIMIT)
     assert logs[3].operations[-1].done
+
+
+def test_torchcomms_counts_over_all_groups_together() -> None:
+    """collective_seq_id_ of comms/torchcomms/hooks/fr/FlightRecorder.cpp is one for all: ranks that
+    are in several groups cannot be compared by it.
+    """
+    pairs = {"0": range(WORLD), "tp": (0, 1)}
+    answers: dict[int, dict[str, Any] | str] = {
+        n: dump([*rounds(2), entry("ncclx:all_gather", 3, "started", group=("tp", "tp"))], pairs)
+        if n < 2
+        else dump(rounds(3, "started"), pairs)
+        for n in range(WORLD)
+    }
+    found = {
+        "/fr_trace_nccl_json": NOTHING,
+        "/fr_trace_json": NOTHING,
+        "/torchcomms_fr_trace_json": page(answers, "torchcomms_fr_trace_json"),
+    }
+    with serving(pages([], found)) as port:
+        assert ask_debug_pages("127.0.0.1", port, LIMIT)[0] == {}
 
 
 @pytest.mark.parametrize(
