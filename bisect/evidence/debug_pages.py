@@ -21,7 +21,8 @@ from ..base.rank_facts import CollectiveLog, RankFacts
 from .flight_recorder import load_dump, parse_dump
 
 PORT = 25999
-_PAGES = ("/fr_trace_nccl_json", "/fr_trace_json", "/torchcomms_fr_trace_json")
+_OF_TORCHCOMMS = "/torchcomms_fr_trace_json"
+_PAGES = ("/fr_trace_nccl_json", "/fr_trace_json", _OF_TORCHCOMMS)
 _NAME = "Torch Distributed Debug Server"  # in the head of each page
 _LARGEST = 64 << 20  # bytes of a page
 _PART = 1 << 16
@@ -64,9 +65,19 @@ def ask_debug_pages(
             return {}, silent
         logs, unheard = parse_page(text, offset)
         silent = silent or unheard
-        if logs:
+        # TorchComms numbers the operations of all groups together, sends among them (record of its
+        # hooks/fr/FlightRecorder.cpp): of several groups its numbers say nothing.
+        if logs and (page != _OF_TORCHCOMMS or _have_one_group(logs)):
             return logs, silent
     return {}, silent
+
+
+def _have_one_group(logs: Logs) -> bool:
+    operations = [one for log in logs.values() for one in log.operations]
+    names = {one.group for one in operations} | {
+        name for log in logs.values() for name in log.groups
+    }
+    return len(names) <= 1 and not any(one.kind in ("send", "recv") for one in operations)
 
 
 def _read_page(host: str, port: int, page: str, until: float) -> str | None:
