@@ -86,6 +86,9 @@ def test_how_many_there_are() -> None:
         (Gpu(1, "", state="lost", said="NVML says that it is lost", bus="0000:3b:00.0"), "problem"),
         (Gpu(1, "H100", compute_mode="prohibited"), "problem"),
         (Gpu(1, "H100", links_down=(2, 3)), "warning"),
+        (Gpu(1, "H100", pcie_width=8, pcie_width_most=16), "warning"),
+        (Gpu(1, "H100", fabric="in progress"), "problem"),
+        (Gpu(1, "H100", pcie_width=16, pcie_width_most=16, persistence=False), "ok"),
         (Gpu(1, "H100", slowed_by=("too hot",)), "warning"),
     ],
 )

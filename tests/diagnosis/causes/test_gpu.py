@@ -84,7 +84,14 @@ def mps_server() -> Facts:
     return first(IN_INIT, machine(0.0))
 
 
+def fabric_not_ready() -> Facts:
+    on = machine(0.0)
+    waits = replace(on.gpus[0], fabric="in progress", pids=(100,))
+    return first(ASKS, replace(on, gpus=(waits,)))
+
+
 SHOWS: Shows = {
+    "fabric-not-ready": fabric_not_ready,
     "mps-server": mps_server,
     "gpu-busy": gpu_busy,
     "driver-stuck": driver_stuck,
@@ -97,6 +104,29 @@ def test_who_ended_for_want_of_the_mps_server(said: str) -> None:
     error = f"torch.AcceleratorError: CUDA error: {said}"
     found = causes_of((job("crash"), [gone(0, 1, error, left_at=95.0), held(1)]))
     assert found["mps-server"].level == "seen"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: CUDA error: system not yet initialized",  # cudaErrorSystemNotReady
+        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initi",
+    ],
+)
+def test_who_ended_for_want_of_the_fabric(error: str) -> None:
+    found = causes_of((job("crash"), [gone(0, 1, error, left_at=95.0), held(1)]))
+    assert found["fabric-not-ready"].level == "seen"
+
+
+def test_a_fabric_that_is_there_is_no_cause() -> None:
+    assert "fabric-not-ready" not in causes_of(first(ASKS, machine(0.0)))
+
+
+def test_a_gpu_that_is_busy_for_a_moment_only_is_no_kernel_that_never_ends() -> None:
+    on = machine(1.0)
+    falls = replace(on, gpus=(replace(on.gpus[0], moments=((0.03, 100.0),)),))
+    found = causes_of(first(WAITS_FOR_IT, falls))["gpu-busy"]
+    assert not any("busy" in fact for fact in found.matched)
 
 
 def test_the_folder_of_mps_may_be_another() -> None:
