@@ -210,7 +210,23 @@ def _note_nodes(nodes: Sequence[NodeFacts]) -> list[str]:
         )
     if len(nodes) > 1:  # of one machine they are facts of the job, and may be its cause
         found += [note for node in nodes for note in _note_gpu_errors(node)]
+        found += _note_drivers(nodes)
     return found
+
+
+def _note_drivers(nodes: Sequence[NodeFacts]) -> list[str]:
+    """Return that machines have different drivers of NVIDIA's, if they do."""
+    hosts: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.machine.driver:
+            hosts.setdefault(node.machine.driver, []).append(node.host)
+    if len(hosts) < 2:
+        return []
+    words = [
+        f"{version} on {', '.join(names[:4])}{f' and {len(names) - 4} more' * (len(names) > 4)}"
+        for version, names in sorted(hosts.items())
+    ]
+    return [f"NVIDIA's drivers differ: {', '.join(words)}"]
 
 
 def _note_gpu_errors(node: NodeFacts) -> list[str]:

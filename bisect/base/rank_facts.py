@@ -100,6 +100,24 @@ class Gpu:
     memory_errors: int | None = None  # not corrected, since the last reset
     rows: tuple[str, ...] = ()  # what is amiss with rows of its memory
     links_down: tuple[int, ...] = ()  # NVLinks that are down while others are up
+    pcie_width: int | None = None  # lanes that it uses, and that it can use
+    pcie_width_most: int | None = None
+    persistence: bool | None = None  # the driver stays loaded for it
+    fabric: str = ""  # what is amiss with its place in the NVLink fabric: "in progress"
+    moments: tuple[tuple[float, float], ...] = ()  # busy and power, some tenths of a second later
+    driver: str = ""  # version
+
+    @property
+    def least_busy(self) -> float | None:
+        """Return the least share of the time in which it computed, at any of the moments."""
+        known = [] if self.busy is None else [self.busy]
+        return min([*known, *(busy for busy, _ in self.moments)], default=None)
+
+    @property
+    def most_power(self) -> float | None:
+        """Return the most power at any of the moments."""
+        known = [] if self.power is None else [self.power]
+        return max([*known, *(power for _, power in self.moments)], default=None)
 
 
 GpuErrorKind = Literal[
@@ -140,6 +158,7 @@ class MachineFacts:
     nameservers: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     gpu_errors: tuple[GpuError, ...] = ()  # since the job started, oldest first
+    driver: str = ""  # NVIDIA's: "570.158.01"
     missing: tuple[str, ...] = ()
 
 

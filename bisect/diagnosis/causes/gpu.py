@@ -58,8 +58,8 @@ in_nccl = native_in(_NCCL_RUNS, "A rank is in an operation of NCCL")
 def _gpu_works(scene: Scene) -> Found | None:
     """NVML shows the GPU busy."""
     for gpu in gpus_of_the_job(scene):
-        if gpu.busy is not None and gpu.busy >= _BUSY:
-            return Found(f"GPU {gpu.index} is busy {gpu.busy:.0%} of the time")
+        if gpu.least_busy is not None and gpu.least_busy >= _BUSY:
+            return Found(f"GPU {gpu.index} is busy {gpu.least_busy:.0%} of the time")
     return None
 
 
@@ -188,6 +188,22 @@ def _waits_for_mps(scene: Scene) -> Found | None:
     return Found(f"{scene.call} at {path}", {"path": path}) if path else None
 
 
+_ended_without_fabric = ended_with(
+    r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady",
+    "It ended because the GPUs were not ready as a system (error 802)",
+)
+
+
+def _fabric_is_not_ready(scene: Scene) -> Found | None:
+    """It ended with error 802, or NVML says that its GPU is not yet part of the NVLink fabric."""
+    if ended := _ended_without_fabric(scene):
+        return ended
+    for gpu in gpus_of_the_job(scene):
+        if gpu.fabric:
+            return Found(f"GPU {gpu.index}: its registration with the fabric is {gpu.fabric}")
+    return None
+
+
 def _without_mps(scene: Scene) -> Found | None:
     """A rank ended because the MPS server was not there or had no room, or waits for its answer."""
     return _ended_without_mps(scene) or _waits_for_mps(scene)
@@ -196,6 +212,27 @@ def _without_mps(scene: Scene) -> Found | None:
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
+    KnownCause(
+        id="fabric-not-ready",
+        title="the GPUs of a machine with NVSwitch are not yet a system: Fabric Manager",
+        signs=(
+            need(_fabric_is_not_ready, 0.85),
+            also(_ended_without_fabric, 0.9, proves=True),
+            also(_asks_the_driver, 0.3),
+        ),
+        why="On machines with NVSwitch CUDA starts once Fabric Manager has set up the switches; "
+        "until then it fails, or waits.",
+        avoid=(
+            "sudo systemctl restart nvidia-fabricmanager; its version must be the driver's",
+            "`nvidia-smi -q | grep -A3 Fabric` says Completed and Success for each GPU",
+        ),
+        references=(
+            "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
+            "pytorch/pytorch#35710",
+            "huggingface/huggingface_hub#4128",
+        ),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
     KnownCause(
         id="mps-server",
         title="CUDA's MPS server is gone, or does not answer",
@@ -229,8 +266,8 @@ CAUSES = (
         "waits for something itself.",
         avoid=(
             "CUDA_LAUNCH_BLOCKING=1 shows which call started it: all GPU work becomes slower",
-            "hangbisect attach --gpu-stacks names the kernel, where the job was started with "
-            "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1",
+            "a core dump of the GPU on demand names the kernel (attach --gpu-stacks), where the "
+            "job was started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1",
             "`nvidia-smi` and `dmesg | grep -i xid` say whether the GPU is in order",
         ),
         references=("pytorch/pytorch#95944", "NVIDIA/nccl#1063"),
@@ -310,13 +347,13 @@ def _busy_and_idle(scene: Scene) -> Found | None:
     if not waits or len(waits) < len(known):
         return None
     one = waits[0]
-    watts = f"{one.power or 0:.0f} of {one.power_limit or 0:.0f} W"
+    watts = f"{one.most_power or 0:.0f} of {one.power_limit or 0:.0f} W"
     return Found(f"{len(waits)} GPUs are busy all the time at {watts}")
 
 
 def _is_waiting(gpu: Gpu) -> bool:
-    low = (gpu.power or 0.0) < _LOW_SHARE * (gpu.power_limit or 0.0)
-    return (gpu.busy or 0.0) >= _BUSY_PERCENT and low
+    low = (gpu.most_power or 0.0) < _LOW_SHARE * (gpu.power_limit or 0.0)
+    return (gpu.least_busy or 0.0) >= _BUSY_PERCENT and low
 
 
 def _none_done_yet(scene: Scene) -> Found | None:

@@ -70,3 +70,16 @@ def test_what_monitors_wrote_tells_the_same() -> None:
     assert verdict.ranks.culprit == (5,)
     assert verdict.cause is not None
     assert verdict.cause.matched[0].startswith("n02: GPU 1 (0000:01:00) of rank 5: Xid 79")
+
+
+def test_drivers_that_differ_are_told() -> None:
+    first, second = nodes()
+    versions = ("570.158.01", "580.65.06")
+    both = [
+        replace(one, machine=replace(one.machine, driver=version))
+        for one, version in zip((first, second), versions, strict=True)
+    ]
+    notes = judge_nodes(both, now=120.0).verdict.notes
+    assert "NVIDIA's drivers differ: 570.158.01 on n01, 580.65.06 on n02" in notes
+    same = judge_nodes([both[0], replace(both[1], machine=both[0].machine)], now=120.0)
+    assert not any("drivers differ" in note for note in same.verdict.notes)

@@ -110,7 +110,7 @@ def test_who_ended_for_want_of_the_mps_server(said: str) -> None:
     "error",
     [
         "RuntimeError: CUDA error: system not yet initialized",  # cudaErrorSystemNotReady
-        "RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initi",
+        "RuntimeError: cudaGetDeviceCount(): Error 802: system not yet initialized",
     ],
 )
 def test_who_ended_for_want_of_the_fabric(error: str) -> None:
