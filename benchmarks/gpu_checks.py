@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 import jobs
-from gpu_check_list import CHECKS, Check, Given
+from gpu_check_jobs import Given
+from gpu_check_list import CHECKS, Check
 
 MARK = "GPU_CHECK"  # in the environment of all that a check started
 NOTHING_RAN = 3
