@@ -351,10 +351,11 @@ def add_ras_logs(ranks: Sequence[RankFacts], found: RasFacts) -> list[RankFacts]
     ]
 
 
-async def _ask(address: tuple[str, int], limit: float) -> RasAnswer | None:
+async def _ask(address: tuple[str, int, int | None], limit: float) -> RasAnswer | None:
+    host, port, pid = address
     try:
         data = await call_with_limit(
-            ask_service, *address, limit, limit=limit + 0.5, key="NCCL RAS"
+            ask_service, host, port, limit, pid, limit=limit + 0.5, key="NCCL RAS"
         )
     except (OSError, TimeoutError, ValueError):
         return None

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from ..base.addresses import port_of
 from ..base.rank_facts import CollectiveLog, RankFacts
 from .flight_recorder import load_dump, parse_dump
+from .other_network import is_elsewhere
 
 PORT = 25999
 _OF_TORCHCOMMS = "/torchcomms_fr_trace_json"
@@ -39,12 +40,13 @@ Logs = dict[int, CollectiveLog]
 
 
 def find_debug_server(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
-    """Return host and port of the server where a process of these ranks listens at its port, None
-    without. Nobody else's port is connected to.
+    """Return host and port of the server where a process of these ranks, in our own network,
+    listens at its port, None without. Nobody else's port is connected to.
     """
     for facts in ranks:
         for looks in (facts.looks, *facts.children):
-            for socket in looks[-1].sockets if looks else ():
+            last = looks[-1] if looks and not is_elsewhere(looks[-1].pid) else None
+            for socket in last.sockets if last is not None else ():
                 if socket.state == "LISTEN" and port_of(socket.local) == str(PORT):
                     return "localhost", PORT
     return None

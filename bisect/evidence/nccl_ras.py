@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ..base.identity import RankId
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import format_ranks
+from .other_network import connect_beside, is_elsewhere
 from .ras_answers import ALL_FUNCTIONS, Communicator, MissingRank, RasAnswer, RasRank
 
 DEFAULT_ADDRESS = ("localhost", 28028)  # NCCL_RAS_CLIENT_PORT, src/ras/ras_internal.h
@@ -47,8 +48,9 @@ def find_address(environment: Mapping[str, str]) -> tuple[str, int]:
     return (host.strip("[]"), number) if host and 0 < number < 1 << 16 else DEFAULT_ADDRESS
 
 
-def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
-    """Return where these ranks' service is to be asked: where one of them listens, None without.
+def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int, int | None] | None:
+    """Return host and port of these ranks' service, and a process in whose network it is (None:
+    ours), where one of them listens; None without.
 
     Nobody else's port is connected to. On each machine one process of the job has the port.
     """
@@ -57,17 +59,18 @@ def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
         sockets = facts.looks[-1].sockets if facts.looks else ()
         listens = any(s.state == "LISTEN" and s.local.endswith(f":{port}") for s in sockets)
         if listens:
-            return host, port
+            pid = facts.pid if facts.pid is not None and is_elsewhere(facts.pid) else None
+            return host, port, pid
     return None
 
 
-def ask_service(host: str, port: int, limit: float = LIMIT) -> bytes:
-    """Return what the service answers to VERBOSE STATUS, JSON where it can. Blocks for `limit`
-    seconds at most, beside the time to look a name up. Raises OSError, TimeoutError, and
-    NoRasAnswer for another server.
+def ask_service(host: str, port: int, limit: float = LIMIT, pid: int | None = None) -> bytes:
+    """Return what the service answers to VERBOSE STATUS, JSON where it can; in the network of
+    process `pid`, None: in ours. Blocks for `limit` seconds at most, beside the time to look a name
+    up. Raises OSError, TimeoutError, and NoRasAnswer for another server.
     """
     deadline = time.monotonic() + limit
-    with socket.create_connection((host, port), min(limit, _CONNECT_LIMIT)) as connection:
+    with connect_beside(pid, host, port, min(limit, _CONNECT_LIMIT)) as connection:
         talk = _Conversation(connection, deadline)
         if not talk.ask("CLIENT PROTOCOL 2").startswith("SERVER PROTOCOL "):
             raise NoRasAnswer(f"{host}:{port} is not NCCL's RAS service")
