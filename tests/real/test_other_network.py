@@ -104,7 +104,7 @@ def test_a_connection_beside_a_process_is_one_in_its_network(elsewhere: tuple[in
         socket.create_connection(("127.0.0.1", port), 1.0)
     with socket.create_server(("127.0.0.1", 0)) as mine:  # we ourselves have stayed where we were
         name = mine.getsockname()
-        connect_beside(os.getpid(), *name[:2], LIMIT).close()
+        connect_beside(os.getpid(), name[0], name[1], LIMIT).close()
 
 
 def test_of_who_is_gone_there_is_no_network() -> None:
