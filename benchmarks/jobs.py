@@ -269,11 +269,11 @@ def wide(row: Sequence[object], widths: Sequence[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def find_marked(mark: str, session: int | None = None) -> list[int]:
+def find_marked(mark: str, session: int | None = None, variable: str = MARK) -> list[int]:
     """Return the living processes with a mark, and those of a session that is the job's alone: one
     may have overwritten its variables (setproctitle).
     """
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{variable}={mark}".encode()
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

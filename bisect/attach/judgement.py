@@ -17,7 +17,14 @@ from ..base.files import PACKAGE
 from ..base.identity import ProcessId, RankId, UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Look
-from ..base.rank_facts import Ended, JobFacts, MachineFacts, RankFacts
+from ..base.rank_facts import (
+    Ended,
+    JobFacts,
+    MachineFacts,
+    RankFacts,
+    gather_machines,
+    shift_gpu_errors,
+)
 from ..base.verdict_facts import CheckpointPlace, Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_bytes
@@ -87,7 +94,8 @@ def judge_nodes(
         still=None if moving else round(span, 3),
         versions={"hangbisect": VERSION},
         notes=(*notes, *_note_unknown(ranks), *_note_nodes(nodes)),
-        machine=_choose_machine(nodes),
+        machine=first.machine if len(nodes) == 1 else MachineFacts(),
+        machines=_gather_machines(nodes, now),
         starting=next((node.starting for node in nodes if node.starting), ""),
     )
     seen = Snapshot(connect_nodes(ranks))
@@ -202,7 +210,23 @@ def _note_nodes(nodes: Sequence[NodeFacts]) -> list[str]:
         )
     if len(nodes) > 1:  # of one machine they are facts of the job, and may be its cause
         found += [note for node in nodes for note in _note_gpu_errors(node)]
+        found += _note_drivers(nodes)
     return found
+
+
+def _note_drivers(nodes: Sequence[NodeFacts]) -> list[str]:
+    """Return that machines have different drivers of NVIDIA's, if they do."""
+    hosts: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.machine.driver:
+            hosts.setdefault(node.machine.driver, []).append(node.host)
+    if len(hosts) < 2:
+        return []
+    words = [
+        f"{version} on {', '.join(names[:4])}{f' and {len(names) - 4} more' * (len(names) > 4)}"
+        for version, names in sorted(hosts.items())
+    ]
+    return [f"NVIDIA's drivers differ: {', '.join(words)}"]
 
 
 def _note_gpu_errors(node: NodeFacts) -> list[str]:
@@ -218,8 +242,13 @@ def _note_gpu_errors(node: NodeFacts) -> list[str]:
     return list(found.values())[:_MOST_GPU_NOTES]
 
 
-def _choose_machine(nodes: Sequence[NodeFacts]) -> MachineFacts:
-    return nodes[0].machine if len(nodes) == 1 else MachineFacts()
+def _gather_machines(nodes: Sequence[NodeFacts], now: float) -> dict[str, MachineFacts]:
+    """Return the machines of several nodes by host, with the times of their errors on our clock."""
+    if len(nodes) == 1:
+        return {}
+    return gather_machines(
+        (node.host, shift_gpu_errors(node.machine, now - node.at)) for node in nodes
+    )
 
 
 def _blame_launcher(verdict: Verdict) -> Verdict:

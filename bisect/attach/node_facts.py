@@ -22,6 +22,7 @@ from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
+from ..collect.gpu_kernels import add_gpu_kernels
 from ..collect.library_facts import LibraryFacts, add_library_facts, read_library_facts
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..collect.recorder_dumps import add_recorder_dumps
@@ -88,9 +89,12 @@ class NodeFacts:
     notes: tuple[str, ...] = ()
 
 
-async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPAN) -> NodeFacts:
+async def look_at_job(
+    job: Job, processes: ProcessTable, span: float = STILL_SPAN, gpu_stacks: bool = False
+) -> NodeFacts:
     """Look at a job until it is clear whether it moves, and return what was seen. Where it hangs,
-    the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms.
+    the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms; with
+    `gpu_stacks` it is asked which kernels the GPUs of up to eight ranks run as well.
     """
     ranks = _identify_ranks(job, socket.gethostname())
     roots = list(ranks)
@@ -112,7 +116,8 @@ async def look_at_job(job: Job, processes: ProcessTable, span: float = STILL_SPA
     settled = await series.take(span)
     if not settled.moving and job.ranks:
         await series.look_deeper(sorted(settled.hung))
-    return await _make_node_facts(job, processes, series, settled)
+    asks = gpu_stacks and not settled.moving
+    return await _make_node_facts(job, processes, series, settled, asks)
 
 
 def _identify_ranks(job: Job, host: str) -> dict[int, RankId]:
@@ -124,13 +129,14 @@ def _identify_ranks(job: Job, host: str) -> dict[int, RankId]:
 
 
 async def _make_node_facts(
-    job: Job, processes: ProcessTable, series: JobLooks, settled: RankClasses
+    job: Job, processes: ProcessTable, series: JobLooks, settled: RankClasses, gpu_stacks: bool
 ) -> NodeFacts:
     host = socket.gethostname()
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ras = RasFacts() if settled.moving else await ask_ras(ranks, job.world)
     ranks = add_ras_logs(ranks, ras)
     ranks = ranks if settled.moving else await add_recorder_dumps(ranks)
+    ranks, kernels = await add_gpu_kernels(ranks) if gpu_stacks else (ranks, ())
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
     now = time.monotonic()
@@ -153,7 +159,7 @@ async def _make_node_facts(
         notebook=job.notebook,
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
-        notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes),
+        notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes, *kernels),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),

@@ -249,13 +249,14 @@ class AttachRequest:
     run_dir: Path | None = None
     ends: bool = False  # end the job after that
     answers: bool = False  # the verdict as JSON
+    gpu_stacks: bool = False  # ask which kernels GPUs run
 
 
 async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> int:
     """Look at a job, say whether it moves, and if not, why; return the exit status."""
     began = time.monotonic()
     _introduce(job)
-    found, job, node = await look_at_ranks(found, job, request.span)
+    found, job, node = await look_at_ranks(found, job, request.span, request.gpu_stacks)
     judgement = add_time(judge_nodes([node], _note_watch(job), time.monotonic()), began)
     unread = _unread_lines(judgement, node, found.processes)
     status, where = await give_answer(
@@ -272,12 +273,12 @@ async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> i
 
 
 async def look_at_ranks(
-    found: FoundJobs, job: Job, span: float
+    found: FoundJobs, job: Job, span: float, gpu_stacks: bool = False
 ) -> tuple[FoundJobs, Job, NodeFacts]:
     """Return the job with what is seen of it. A launcher that had started nobody, and has by now,
     is looked at once more, with its ranks.
     """
-    node = await look_at_job(job, found.processes, span)
+    node = await look_at_job(job, found.processes, span, gpu_stacks)
     if job.ranks:
         return found, job, node
     with contextlib.suppress(UsageError):  # it has ended
@@ -285,7 +286,7 @@ async def look_at_ranks(
         (now,) = later.jobs
         if now.ranks and now.launchers:
             _print_progress(f"{job.pid} has started ranks by now: looking at them")
-            return later, now, await look_at_job(now, later.processes, span)
+            return later, now, await look_at_job(now, later.processes, span, gpu_stacks)
     return found, job, node
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from .lazy_dataclass import dataclass
-from .rank_facts import JobFacts, MachineFacts, RankFacts
+from .rank_facts import JobFacts, RankFacts
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,6 @@ def make_node_record(
     return NodeRecord(
         host,
         clock,
-        replace(job, machine=MachineFacts()),
+        job,
         tuple(replace(r, looks=(), children=(), collectives=(), output=()) for r in ranks),
     )

@@ -7,8 +7,8 @@ machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one mac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from typing import Literal
 
 from .checkpoints import Checkpoint, UserStep
@@ -100,6 +100,24 @@ class Gpu:
     memory_errors: int | None = None  # not corrected, since the last reset
     rows: tuple[str, ...] = ()  # what is amiss with rows of its memory
     links_down: tuple[int, ...] = ()  # NVLinks that are down while others are up
+    pcie_width: int | None = None  # lanes that it uses, and that it can use
+    pcie_width_most: int | None = None
+    persistence: bool | None = None  # the driver stays loaded for it
+    fabric: str = ""  # what is amiss with its place in the NVLink fabric: "in progress"
+    moments: tuple[tuple[float, float], ...] = ()  # busy and power, some tenths of a second later
+    driver: str = ""  # version
+
+    @property
+    def least_busy(self) -> float | None:
+        """Return the least share of the time in which it computed, at any of the moments."""
+        known = [] if self.busy is None else [self.busy]
+        return min([*known, *(busy for busy, _ in self.moments)], default=None)
+
+    @property
+    def most_power(self) -> float | None:
+        """Return the most power at any of the moments."""
+        known = [] if self.power is None else [self.power]
+        return max([*known, *(power for _, power in self.moments)], default=None)
 
 
 GpuErrorKind = Literal[
@@ -124,6 +142,7 @@ class GpuError:
     pid: int | None = None  # whose work it was, as the host numbers processes
     says: str = ""  # the rest of the driver's line
     of_switch: bool = False
+    mild: bool = False  # the GPU recovers from it by itself, or at its next reset
 
 
 @dataclass(frozen=True)
@@ -139,6 +158,7 @@ class MachineFacts:
     nameservers: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     gpu_errors: tuple[GpuError, ...] = ()  # since the job started, oldest first
+    driver: str = ""  # NVIDIA's: "570.158.01"
     missing: tuple[str, ...] = ()
 
 
@@ -178,6 +198,8 @@ class RankFacts:
     nccl: NcclFacts = NcclFacts()
     # Of a rank that NCCL's RAS service has no answer from, in words: "communicator 0x1f of 8 ..."
     unheard: str = ""
+    # What its GPU runs, where that was asked for: "spin_kernel <<<(1,1,1),(1,1,1)>>>".
+    gpu_kernels: tuple[str, ...] = ()
     # In evidence.json, of a rank whose looks were left out: they showed it and what it had started
     # in the same places as this rank.
     same_looks_as: RankId | None = None
@@ -256,9 +278,36 @@ class JobFacts:
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: "launcher torchrun (4711) was killed"
     machine: MachineFacts = MachineFacts()
+    # Of a job on several nodes, by host; `machine` is then none of them.
+    machines: Mapping[str, MachineFacts] = field(default_factory=dict)
     # How many ranks of this node its launcher counts, and does not list, that never said hello:
     # nobody knows their numbers. "1 of 2 ranks of this node has not started", "" for none.
     unstarted: str = ""
     # Who may start more ranks yet: "process 4711 (python), which starts the ranks, sleeps".
     starting: str = ""
     lost_nodes: tuple[LostNode, ...] = ()
+
+    def machine_of(self, host: str) -> MachineFacts:
+        """Return the machine of a host; the only one there is where the job has one node."""
+        return self.machines.get(host, self.machine)
+
+
+def gather_machines(nodes: Iterable[tuple[str, MachineFacts]]) -> dict[str, MachineFacts]:
+    """Return the machines of a job's nodes by host, without hosts of which there are several: whose
+    GPUs those are nobody can tell.
+    """
+    found: dict[str, MachineFacts] = {}
+    doubles: set[str] = set()
+    for host, machine in nodes:
+        if host in found:
+            doubles.add(host)
+        found[host] = machine
+    return {host: machine for host, machine in found.items() if host not in doubles}
+
+
+def shift_gpu_errors(machine: MachineFacts, offset: float) -> MachineFacts:
+    """Return a machine with the times of its GPUs' errors on a clock that is `offset` seconds
+    ahead of its own.
+    """
+    errors = tuple(replace(error, at=error.at + offset) for error in machine.gpu_errors)
+    return replace(machine, gpu_errors=errors)

@@ -292,7 +292,9 @@ def select_looks_since(looks: Sequence[Look], span: float) -> list[Look]:
     return list(looks[min(before, max(0, len(looks) - 2)) :])
 
 
-RAS_PAUSE = 1.0  # seconds from an answer whose counts differ to the next question
+# Seconds to the next question, from an answer whose counts differ, or that tells of communicators
+# which are being made.
+RAS_PAUSE = 1.0
 
 
 @dataclass(frozen=True)
@@ -320,7 +322,7 @@ async def ask_ras(
     world = max(world, claimed_world_size(ranks), len(ranks))
     logs = make_ras_logs(answer, ranks, world=world)
     moving: frozenset[str] = frozenset()
-    if logs:
+    if logs or any(rank.making for one in answer.communicators for rank in one.ranks):
         await asyncio.sleep(pause)
         later = await _ask(address, limit)
         if later is None:
@@ -349,10 +351,11 @@ def add_ras_logs(ranks: Sequence[RankFacts], found: RasFacts) -> list[RankFacts]
     ]
 
 
-async def _ask(address: tuple[str, int], limit: float) -> RasAnswer | None:
+async def _ask(address: tuple[str, int, int | None], limit: float) -> RasAnswer | None:
+    host, port, pid = address
     try:
         data = await call_with_limit(
-            ask_service, *address, limit, limit=limit + 0.5, key="NCCL RAS"
+            ask_service, host, port, limit, pid, limit=limit + 0.5, key="NCCL RAS"
         )
     except (OSError, TimeoutError, ValueError):
         return None

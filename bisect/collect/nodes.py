@@ -15,7 +15,15 @@ from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.node_record import NodeClock, NodeRecord
 from ..base.process_facts import Look, Socket
-from ..base.rank_facts import Ended, JobFacts, LostNode, RankFacts
+from ..base.rank_facts import (
+    Ended,
+    JobFacts,
+    LostNode,
+    MachineFacts,
+    RankFacts,
+    gather_machines,
+    shift_gpu_errors,
+)
 from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks
 from ..diagnosis.proof_of_hang import find_proof_of_hang
@@ -171,6 +179,10 @@ def _join_facts(nodes: Sequence[RecordedNode], clock: NodeClock, ended: Ended) -
         notes=tuple(dict.fromkeys(note for one in jobs for note in one.notes)),
         unstarted="; ".join(unstarted),
         starting=next((one.starting for one in jobs if one.starting), ""),
+        machine=MachineFacts(),
+        machines=gather_machines(
+            (one.record.host, about.machine) for one, about in zip(nodes, jobs, strict=True)
+        ),
     )
 
 
@@ -223,7 +235,8 @@ def _shift(at: float | None, offset: float) -> float | None:
 
 
 def _shift_job(job: JobFacts, offset: float) -> JobFacts:
-    return replace(job, now=job.now + offset, started=job.started + offset)
+    machine = shift_gpu_errors(job.machine, offset)
+    return replace(job, now=job.now + offset, started=job.started + offset, machine=machine)
 
 
 def _shift_rank(facts: RankFacts, offset: float) -> RankFacts:

@@ -66,6 +66,12 @@ def _parser() -> Parser:
     add("--kill", dest="ends", action="store_true", help="then end the job, unless it moves")
     add("--yes", action="store_true", help="do not ask before --kill ends ranks elsewhere")
     add("--json", action="store_true", help="the verdict as JSON")
+    add(
+        "--gpu-stacks",
+        action="store_true",
+        help="which kernels the GPUs of up to 8 ranks of this machine run, where the job was "
+        "started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1: stops them for the moment",
+    )
     add("--answer", action="store_true", help="answer who asks from another machine")
     add_node_options(parser)
     return parser
@@ -85,7 +91,8 @@ async def _attach(args: argparse.Namespace) -> int:
         return SEVERAL
     span = args.span or STILL_SPAN
     run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
-    return await attach_to_job(found, job, AttachRequest(span, run_dir, args.ends, args.json))
+    request = AttachRequest(span, run_dir, args.ends, args.json, args.gpu_stacks)
+    return await attach_to_job(found, job, request)
 
 
 def _choose_jobs(args: argparse.Namespace, found: FoundJobs, pids: Sequence[int]) -> Sequence[Job]:

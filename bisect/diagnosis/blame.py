@@ -23,6 +23,7 @@ from .common_path import (
 )
 from .first_failure import find_first_to_fail
 from .frames import frame_owner, job_frames
+from .gpu_owners import find_ranks_held_by_gpu
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
@@ -147,6 +148,8 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     mismatched = _find_mismatched_candidates(case, candidates)
     if mismatched:
         return _Blame(mismatched)
+    if lost := _part_from_lost_gpus(case, graph, candidates):
+        return lost
     least = find_least_advanced(candidates, progress_by_rank(case))
     if job.ended == "limit":
         return _Blame(least)
@@ -192,11 +195,31 @@ def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId
     that it hears.
     """
     silent = tuple(r for r in candidates if (facts := case.facts(r)) and facts.unheard)
-    heard = tuple(rank for rank in candidates if rank not in silent)
-    awaited = {target for (_, target), link in graph.links.items() if link.firm}
-    if not silent or not heard or any(name_rank(rank) in awaited for rank in heard):
+    return _blame_some(graph, candidates, silent)
+
+
+def _part_from_lost_gpus(
+    case: Case, graph: WaitGraph, candidates: Sequence[RankId]
+) -> _Blame | None:
+    """Return those candidates to blame whose GPU is lost or was stopped, or runs a kernel of their
+    own while another one's runs NCCL's; None where that is so of none or all of them, and where
+    somebody is known to wait for another one.
+    """
+    if case.job.ended not in NOTHING_MOVES:
         return None
-    return _Blame(tuple(sorted(silent)), heard)
+    lost = find_ranks_held_by_gpu(case.job, case.ranks)
+    return _blame_some(graph, candidates, tuple(rank for rank in candidates if rank in lost))
+
+
+def _blame_some(
+    graph: WaitGraph, candidates: Sequence[RankId], some: tuple[RankId, ...]
+) -> _Blame | None:
+    """Return some of the candidates to blame, for whom the others wait; None if that cannot be."""
+    others = tuple(rank for rank in candidates if rank not in some)
+    awaited = {target for (_, target), link in graph.links.items() if link.firm}
+    if not some or not others or any(name_rank(rank) in awaited for rank in others):
+        return None
+    return _Blame(tuple(sorted(some)), others)
 
 
 def _part_standing_ranks(

@@ -283,7 +283,7 @@ def locate_culprit(case: Case, facts: RankFacts, graph: WaitGraph) -> Where:
     call = find_call(view, job, facts.announced) if view is not None else facts.announced
     wait = find_wait_of_culprit(case, facts.rank, graph)
     age = None if facts.last_line_at is None else round(max(0.0, job.now - facts.last_line_at), 1)
-    gpu = next((g.index for g in job.machine.gpus if facts.pid in g.pids), None)
+    gpu = next((g.index for g in job.machine_of(facts.host).gpus if facts.pid in g.pids), None)
     role = find_roles(case.ranks).get(facts.rank, "")
     last = facts.last_line
     ended = describe_exit(facts) if is_gone(facts) and not facts.never_started else ""

@@ -13,6 +13,7 @@ from . import (
     contradictions,
     devices,
     folders,
+    infiniband,
     interfaces,
     leftovers,
     limits,
@@ -37,6 +38,7 @@ FAMILIES = (
     limits.FAMILY,
     devices.FAMILY,
     devices.PCI,
+    infiniband.FAMILY,
     limits.TRACING,
 )
 

@@ -134,16 +134,22 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
                 "sudo dmesg | grep -i xid; nvidia-smi --gpu-reset, or a reboot; without it: "
                 "CUDA_VISIBLE_DEVICES",
             )
+        elif gpu.fabric:
+            yield problem(
+                f"GPU {gpu.index}: its registration with the NVLink fabric is {gpu.fabric}",
+                "sudo systemctl restart nvidia-fabricmanager",
+            )
         elif gpu.compute_mode == "prohibited":
             yield problem(f"GPU {gpu.index} lets nobody compute", "sudo nvidia-smi -c DEFAULT")
-        elif gpu.said or gpu.rows or gpu.links_down or gpu.slowed_by:
+        elif gpu.said or gpu.rows or gpu.links_down or gpu.slowed_by or _is_narrow(gpu):
             yield warning(f"GPU {gpu.index}: {_describe_trouble(gpu)}", "nvidia-smi -q")
     for error in [one for one in facts.errors if one.kind in _OF_THE_MACHINE]:
         ago = format_seconds(max(0.0, facts.now - error.at))
         yield warning(f"{describe_gpu_error(error)}, {ago} ago", "sudo dmesg | grep -i xid")
     if facts.count:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in facts.gpus if gpu.name))
-        yield ok(f"{facts.count} x {names or 'GPU'}")
+        driver = next((f", driver {gpu.driver}" for gpu in facts.gpus if gpu.driver), "")
+        yield ok(f"{facts.count} x {names or 'GPU'}{driver}")
     elif "no NVIDIA driver" in facts.missing:
         yield ok("none of NVIDIA's: no driver")
     elif "no answer in time" in facts.missing:
@@ -157,7 +163,13 @@ def _describe_trouble(gpu: Gpu) -> str:
     down = ", ".join(map(str, gpu.links_down))
     links = (f"NVLink {down} is down",) if down else ()
     slow = (f"slowed down: {', '.join(gpu.slowed_by)}",) if gpu.slowed_by else ()
-    return "; ".join((*((gpu.said,) if gpu.said else ()), *gpu.rows, *links, *slow))
+    lanes = f"{gpu.pcie_width} of {gpu.pcie_width_most} lanes of PCIe"
+    narrow = (lanes,) if _is_narrow(gpu) else ()
+    return "; ".join((*((gpu.said,) if gpu.said else ()), *gpu.rows, *links, *slow, *narrow))
+
+
+def _is_narrow(gpu: Gpu) -> bool:
+    return bool(gpu.pcie_width and gpu.pcie_width < (gpu.pcie_width_most or 0))
 
 
 def in_use(setting: Setting, facts: Devices) -> Iterator[Finding]:

@@ -1,10 +1,10 @@
 """Errors of GPUs and NVSwitches that their driver wrote to the kernel's log: Xid and SXid.
 
 The numbers mean what NVIDIA's Xid catalogue says (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid
-Errors with the Xid Catalog", 2025), and for switches the chapter on SXid of its Fabric Manager User
-Guide. The lines have the form of public logs: NVIDIA/open-gpu-kernel-modules#446, #1150, #1118
-(Xid), NVIDIA/NVSentinel#155 (off the bus without a number), NVIDIA/nvtrust#124 and
-leptonai/gpud#338 (SXid).
+Errors with the Xid Catalog", numbers up to 172), and for switches the chapter on SXid of its Fabric
+Manager User Guide. The lines have the form of public logs: NVIDIA/open-gpu-kernel-modules#446,
+#1150, #1118, #1045 and #1284 (Xid), NVIDIA/NVSentinel#155 (off the bus without a number),
+NVIDIA/nvtrust#124 and leptonai/gpud#338 (SXid).
 
 The kernel's log is read record by record from /dev/kmsg without waiting (dev-kmsg in the kernel's
 Documentation/ABI/testing): "6,339,5140900,-;NVRM: loading ...", priority, number, microseconds of
@@ -42,37 +42,70 @@ _XIDS: dict[int, tuple[GpuErrorKind, str]] = {
     13: (_ACCESS, "graphics engine exception"),
     31: (_ACCESS, "GPU memory page fault"),
     32: (_ACCESS, "invalid or corrupted push buffer stream"),
+    37: (_OTHER, "driver firmware error"),
     38: (_STOPPED, "driver firmware error"),
+    **dict.fromkeys((39, 40, 41), (_ACCESS, "copy engine exception")),
     43: (_ACCESS, "a program's channel was stopped"),
     44: (_STOPPED, "fault during a context switch"),
     45: (_OTHER, "preemptive cleanup, due to earlier errors"),
     46: (_STOPPED, "GPU stopped processing"),
     48: (_MEMORY, "double bit ECC error"),
     54: (_LOST, "auxiliary power is not connected"),
+    60: (_OTHER, "video processor exception"),
     61: (_STOPPED, "internal microcontroller breakpoint or warning"),
     62: (_STOPPED, "internal microcontroller halt"),
     63: (_MEMORY, "a memory row is to be remapped, or a page retired"),
     64: (_MEMORY, "remapping a row, or retiring a page, failed"),
+    **dict.fromkeys((66, 67), (_OTHER, "illegal access by the driver")),
+    **dict.fromkeys((68, 83, 84, 88, 89, 96, 97, 98), (_OTHER, "video decoder error")),
     69: (_ACCESS, "graphics engine class error"),
+    **dict.fromkeys((70, 71, 72, 75, 76, 77, 85), (_ACCESS, "copy engine exception")),
     74: (_LINK, "NVLink error"),
+    78: (_LOST, "a virtual GPU cannot be started"),
     79: (_LOST, "GPU has fallen off the bus"),
+    80: (_ACCESS, "corrupted data sent to the GPU"),
     92: (_MEMORY, "high rate of single bit ECC errors"),
+    93: (_OTHER, "the GPU's own settings were written too often"),
     94: (_MEMORY, "contained memory error"),
     95: (_MEMORY, "uncontained memory error"),
+    **dict.fromkeys((106, 107), (_OTHER, "test message")),
     109: (_STOPPED, "context switch timeout"),
     110: (_STOPPED, "security fault"),
     119: (_STOPPED, "GSP does not answer"),
     120: (_STOPPED, "GSP error"),
-    121: (_LINK, "C2C link error"),
-    122: (_STOPPED, "SPI failure"),
-    123: (_STOPPED, "PMU does not answer"),
+    121: (_OTHER, "corrected errors of the link to the processor (C2C)"),
+    **dict.fromkeys(range(126, 136), (_ACCESS, "copy engine exception")),
     136: (_LINK, "NVLink training failed"),
-    137: (_LINK, "NVLink fault in the memory of another GPU"),
+    137: (_ACCESS, "illegal access to the memory of another GPU, over NVLink"),
     140: (_MEMORY, "ECC error that was not recovered"),
+    141: (_OTHER, "CUDA fast path error"),
     143: (_LOST, "GPU initialization failed"),
     **dict.fromkeys(range(144, 151), (_LINK, "NVLink error")),
-    154: (_OTHER, "what is needed to recover the GPU has changed"),
+    151: (_STOPPED, "key rotation error"),
+    155: (_LINK, "NVLink is down, by software"),
+    156: (_MEMORY, "a part of the GPU is to be retired"),
+    157: (_OTHER, "no part is left to retire a bad one"),
     158: (_STOPPED, "GPU fatal timeout"),
+    159: (_OTHER, "error of the link to the processor (CHI)"),
+    160: (_MEMORY, "a memory channel is to be retired"),
+    161: (_MEMORY, "retiring a memory channel failed"),
+    **dict.fromkeys(range(162, 166), (_OTHER, "smoothing of power has changed")),
+    166: (_LINK, "NVLink traffic that is not encrypted"),
+    167: (_STOPPED, "fatal timeout on PCIe"),
+    168: (_OTHER, "less memory than there should be"),
+    169: (_STOPPED, "internal microcontroller halt"),
+    171: (_MEMORY, "uncorrectable error of its DRAM"),
+    172: (_MEMORY, "uncorrectable error of its SRAM"),
+}
+# Of these a GPU recovers by itself, or at its next reset.
+_MILD = (63, 92, 156, 160)
+_RECOVERY = 154  # says what the driver asks for after other errors
+_ASKS_FOR = re.compile(
+    r"recovery action changed from .{0,60} to 0x[0-9a-f]+ \((?P<what>[^)]{1,40})\)"
+)
+_ACTIONS: dict[str, GpuErrorKind] = {
+    **dict.fromkeys(("GPU Reset Required", "Node Reboot Required", "PF FLR"), _STOPPED),
+    "Drain P2P": _LINK,
 }
 _PLACE = r"(?:PCI:)?(?P<bus>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-f])?"
 _XID = re.compile(
@@ -142,11 +175,13 @@ def parse_kernel_log(lines: Iterable[str], since: float | None = None) -> tuple[
 def _parse_error(text: str, at: float) -> GpuError | None:
     if match := _XID.search(text):
         code = int(match["code"])
-        kind, meaning = _XIDS.get(code, (_OTHER, ""))
         pid = match["pid"] or ""
         number = int(pid) if pid.isdecimal() else None
         says = " ".join(match["text"].split())[:_LONGEST]
-        return GpuError(_format_bus(match), code, kind, meaning or says, at, number, says)
+        kind, meaning = _find_meaning(code, says)
+        mild = code in _MILD or " Nonfatal " in f" {says} "
+        bus = _format_bus(match)
+        return GpuError(bus, code, kind, meaning or says, at, number, says, mild=mild)
     if match := _OFF_THE_BUS.search(text):
         return GpuError(_format_bus(match), 79, *_XIDS[79], at)
     if match := _SXID.search(text):
@@ -156,6 +191,16 @@ def _parse_error(text: str, at: float) -> GpuError | None:
         meaning = f"{match['fatal'].lower()}: {says}"
         return GpuError(_format_bus(match), int(match["code"]), kind, meaning, at, of_switch=True)
     return None
+
+
+def _find_meaning(code: int, says: str) -> tuple[GpuErrorKind, str]:
+    """Return what a number means, "" for one that nobody has told the meaning of."""
+    asked = _ASKS_FOR.search(says) if code == _RECOVERY else None
+    if asked is not None:
+        return _ACTIONS.get(asked["what"], _OTHER), f"the driver asks for: {asked['what']}"
+    if code == _RECOVERY:
+        return _OTHER, "what is needed to recover the GPU has changed"
+    return _XIDS.get(code, (_OTHER, ""))
 
 
 def _format_bus(match: re.Match[str]) -> str:

@@ -11,10 +11,12 @@ process; lines of the watchdog the rank and a time, which is compared with the s
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import socket
 import stat
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
@@ -32,6 +34,8 @@ from .watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdo
 
 _HEAD, _TAIL = 1 << 16, 1 << 18  # bytes of a file
 _MOST_BYTES = 1 << 25  # of all files
+_STARTS = 60.0  # seconds: a launcher needs so long until its first rank has started
+_AT_FDCWD, _STATX_BTIME = -100, 0x800
 _MOST_ABOVE = 4  # processes above a rank that may be its launcher
 FILE_VARIABLE = "NCCL_DEBUG_FILE"
 
@@ -161,6 +165,21 @@ def _read_ends(path: str) -> bytes:
     return head.rpartition(b"\n")[0] + b"\n" + tail.partition(b"\n")[2]
 
 
+def read_birth_time(path: str) -> float | None:
+    """Return when a file was made (wall clock), None where the file system does not tell.
+
+    statx(2); the offsets are those of struct statx in linux/stat.h.
+    """
+    found = ctypes.create_string_buffer(256)
+    try:
+        failed = ctypes.CDLL(None).statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, found)
+    except (AttributeError, OSError, ValueError):  # a C library without it
+        return None
+    (told,) = struct.unpack_from("<I", found, 0)
+    seconds, nanoseconds = struct.unpack_from("<qI", found, 80)
+    return None if failed or not told & _STATX_BTIME else float(seconds + nanoseconds / 1e9)
+
+
 # ---- whose a line is -----------------------------------------------------------------------------
 
 
@@ -198,7 +217,10 @@ def _assign_messages(
     nobody here is known by, is of the rank that has the file for itself.
     """
     owner = file.owner
-    messages = read_watchdog_messages(lines, find_time_of_year(since))
+    born = read_birth_time(file.path) if owner is not None else None
+    # Lines without a time are all its own in a file that was made for this job.
+    is_whole = born is not None and born > since - _STARTS
+    messages = read_watchdog_messages(lines, find_time_of_year(since), with_untimed=is_whole)
     # Beside lines with a rank those without one are what exceptions say again.
     marked = any(one.rank is not None for one in messages)
     for one in messages:

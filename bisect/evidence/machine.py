@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def _parse_gpu(data: dict[str, Any]) -> Gpu:
     by_whom = pids if isinstance(pids, dict) else {}
     used, total = memory if isinstance(memory, list) and len(memory) == 2 else (None, None)
     state = next((name for name in _STATES if name == data.get("state")), "")
-    mode, mig = data.get("compute_mode"), data.get("mig")
+    mode, mig, persistence = (data.get(k) for k in ("compute_mode", "mig", "persistence"))
+    width, most = (*_whole_numbers(data.get("pcie_width")), None, None)[:2]
     return Gpu(
         index=_whole_number(data.get("index")) or 0,
         name=str(data.get("name") or ""),
@@ -87,7 +89,20 @@ def _parse_gpu(data: dict[str, Any]) -> Gpu:
         memory_errors=_whole_number(data.get("memory_errors")),
         rows=_texts(data.get("rows")),
         links_down=_whole_numbers(data.get("links_down")),
+        pcie_width=width,
+        pcie_width_most=most,
+        persistence=persistence if isinstance(persistence, bool) else None,
+        fabric=str(data.get("fabric") or ""),
+        moments=tuple(_parse_moments(data.get("moments"))),
+        driver=str(data.get("driver") or ""),
     )
+
+
+def _parse_moments(found: object) -> Iterator[tuple[float, float]]:
+    for one in found if isinstance(found, list) else ():
+        numbers = _whole_numbers(one)
+        if len(numbers) == 2:
+            yield numbers[0] / 100, numbers[1] / 1000
 
 
 def _say_what_is_wrong(data: dict[str, Any], state: str) -> str:
@@ -145,6 +160,7 @@ async def read_machine(
     return MachineFacts(
         **about,  # type: ignore[arg-type]  # by name
         gpus=found,
+        driver=next((gpu.driver for gpu in found if gpu.driver), ""),
         gpu_errors=errors,
         missing=(*missing, *no_gpus, *unseen),
     )

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ..base.identity import RankId
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import format_ranks
+from .other_network import connect_beside, is_elsewhere
 from .ras_answers import ALL_FUNCTIONS, Communicator, MissingRank, RasAnswer, RasRank
 
 DEFAULT_ADDRESS = ("localhost", 28028)  # NCCL_RAS_CLIENT_PORT, src/ras/ras_internal.h
@@ -47,8 +48,9 @@ def find_address(environment: Mapping[str, str]) -> tuple[str, int]:
     return (host.strip("[]"), number) if host and 0 < number < 1 << 16 else DEFAULT_ADDRESS
 
 
-def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
-    """Return where these ranks' service is to be asked: where one of them listens, None without.
+def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int, int | None] | None:
+    """Return host and port of these ranks' service, and a process in whose network it is (None:
+    ours), where one of them listens; None without.
 
     Nobody else's port is connected to. On each machine one process of the job has the port.
     """
@@ -57,17 +59,18 @@ def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
         sockets = facts.looks[-1].sockets if facts.looks else ()
         listens = any(s.state == "LISTEN" and s.local.endswith(f":{port}") for s in sockets)
         if listens:
-            return host, port
+            pid = facts.pid if facts.pid is not None and is_elsewhere(facts.pid) else None
+            return host, port, pid
     return None
 
 
-def ask_service(host: str, port: int, limit: float = LIMIT) -> bytes:
-    """Return what the service answers to VERBOSE STATUS, JSON where it can. Blocks for `limit`
-    seconds at most, beside the time to look a name up. Raises OSError, TimeoutError, and
-    NoRasAnswer for another server.
+def ask_service(host: str, port: int, limit: float = LIMIT, pid: int | None = None) -> bytes:
+    """Return what the service answers to VERBOSE STATUS, JSON where it can; in the network of
+    process `pid`, None: in ours. Blocks for `limit` seconds at most, beside the time to look a name
+    up. Raises OSError, TimeoutError, and NoRasAnswer for another server.
     """
     deadline = time.monotonic() + limit
-    with socket.create_connection((host, port), min(limit, _CONNECT_LIMIT)) as connection:
+    with connect_beside(pid, host, port, min(limit, _CONNECT_LIMIT)) as connection:
         talk = _Conversation(connection, deadline)
         if not talk.ask("CLIENT PROTOCOL 2").startswith("SERVER PROTOCOL "):
             raise NoRasAnswer(f"{host}:{port} is not NCCL's RAS service")
@@ -141,17 +144,27 @@ def describe_status(answer: RasAnswer, pids: Collection[int] = ()) -> tuple[str,
         if not pids or there & set(pids):
             name = f"NCCL RAS: communicator {one.name} of {one.size}"
             found += [f"{name} {words}" for words in _describe_communicator(one)]
+    for many, size in answer.unnamed:
+        which = "a communicator" if many == 1 else f"{many} communicators"
+        are, whose = ("is", "its") if many == 1 else ("are", "their")
+        found.append(f"NCCL RAS: {which} of {size} {are} still being made on all {whose} ranks")
     return tuple(found)
 
 
 def _describe_communicator(one: Communicator) -> Iterator[str]:
     for lost in one.missing[:_MOST_NAMED]:
         where = f"pid {lost.pid} on {lost.host}" if lost.pid is not None else "process unknown"
-        dead = ", considered dead" if lost.dead else ""
-        yield f"has no answer from rank {lost.rank} ({where}{dead})"
+        if lost.answered:
+            yield f"does not have rank {lost.rank} ({where}), which answers"
+        else:
+            dead = ", considered dead" if lost.dead else ""
+            yield f"has no answer from rank {lost.rank} ({where}{dead})"
     making = sorted(rank.rank for rank in one.ranks if rank.making)
     if making:
         yield f"is still being made on {format_ranks(making)}"
+    leaving = sorted(rank.rank for rank in one.ranks if rank.leaving)
+    if leaving:
+        yield f"is given up by {format_ranks(leaving)}"
     for rank in [rank for rank in one.ranks if rank.error][:_MOST_NAMED]:
         words = _ERRORS.get(rank.error, f"error {rank.error}")
         yield f"is in error on rank {rank.rank} ({words})"
@@ -212,30 +225,45 @@ def make_ras_logs(
 def find_unheard_ranks(
     answer: RasAnswer, ranks: Sequence[RankFacts], moving: Collection[str] = (), world: int = 0
 ) -> dict[RankId, str]:
-    """Return from which of these ranks the service has no answer in a communicator, in words; ranks
-    are known as in `make_ras_logs`. Where no more than half of a communicator answer it is the
-    network that is silent, and nobody is in it.
+    """Return which of these ranks the service misses in a communicator, in words: it has no answer
+    from them, or they are not, or not yet, in what the others make or have made. Ranks are known as
+    in `make_ras_logs`. Where no more than half of a communicator is there it is the network that is
+    silent, and nobody is in it.
     """
     known = _ranks_by_pid(answer, ranks)
     numbers: list[RankId] = [facts.rank for facts in ranks]
     found: dict[RankId, str] = {}
     for one in answer.communicators:
-        if one.name in moving or len(one.missing) * 2 >= one.size:
+        missed = _find_missed(one)
+        if one.name in moving or not missed or len(missed) * 2 >= one.size:
             continue
         members = _identify_ranks(one, known, numbers, world or len(numbers))
         whole = one.size == (world or len(numbers)) and all(
             mine == theirs for mine, theirs in members.items()
         )
-        for silent in one.missing:
-            rank = known.get(silent.pid) if silent.pid is not None else None
-            if rank is None and silent.pid is None and members and whole and silent.rank in numbers:
-                rank = silent.rank
+        for number, pid, words in missed:
+            rank = known.get(pid) if pid is not None else None
+            if rank is None and pid is None and members and whole and number in numbers:
+                rank = number
             if rank is not None:
-                words = " (considered dead)" if silent.dead else ""
-                found.setdefault(
-                    rank, f"communicator {one.name} of {one.size} has no answer from it{words}"
-                )
+                found.setdefault(rank, f"communicator {one.name} of {one.size} {words}")
     return found
+
+
+def _find_missed(one: Communicator) -> list[tuple[int, int | None, str]]:
+    """Return rank, process and words of each rank that a communicator misses."""
+    making = [rank for rank in one.ranks if rank.making]
+    found: list[tuple[int, int | None, str]] = []
+    for lost in one.missing:
+        if not lost.answered:
+            dead = " (considered dead)" if lost.dead else ""
+            found.append((lost.rank, lost.pid, f"has no answer from it{dead}"))
+        elif making:
+            words = "is being made by the others, and it is not in it"
+            found.append((lost.rank, lost.pid, words))
+    if found or len(making) == len(one.ranks):
+        return found
+    return [(r.rank, r.pid, "is made on the others, and not yet on it") for r in making]
 
 
 def _ranks_by_pid(answer: RasAnswer, ranks: Sequence[RankFacts]) -> dict[int, RankId]:

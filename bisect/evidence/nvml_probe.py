@@ -36,6 +36,10 @@ _BUS_ID = 32  # bytes, NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE
 _UUID = 96  # bytes, NVML_DEVICE_UUID_V2_BUFFER_SIZE
 _MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 _UNCORRECTED, _SINCE_RESET = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
+_VERSION = 80  # bytes, NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
+_FABRIC_DONE = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
+_FABRIC_STATES = {1: "not started", 2: "in progress"}  # NVML_GPU_FABRIC_STATE_...
+_MOMENTS, _PAUSE = 2, 0.2  # NVML itself looks back over a sixth of a second to one
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 # nvmlClocksThrottleReason..., those that say that something is amiss: neither idleness nor clocks
 # that somebody chose, nor the usual limit of power.
@@ -69,6 +73,13 @@ class _Pci(ctypes.Structure):  # nvmlPciInfo_t of version 3
     _fields_ = (
         *(("old", ctypes.c_char * 16), ("domain", c_uint), ("bus", c_uint), ("device", c_uint)),
         *(("kind", c_uint), ("subsystem", c_uint), ("name", ctypes.c_char * _BUS_ID)),
+    )
+
+
+class _Fabric(ctypes.Structure):  # nvmlGpuFabricInfo_t
+    _fields_ = (
+        *(("cluster", ctypes.c_ubyte * 16), ("status", c_int), ("clique", c_uint)),
+        ("state", c_uint),
     )
 
 
@@ -194,6 +205,37 @@ class Nvml:
                 raise self._error(status)
             states.append(is_up.value == 1)
         return [link for link, is_up in enumerate(states) if not is_up] if any(states) else []
+
+    def pcie_width(self, gpu: c_void_p) -> list[int]:
+        """Return how many lanes of PCIe it uses, and how many it can use."""
+        now = self._number("nvmlDeviceGetCurrPcieLinkWidth", gpu)
+        return [now, self._number("nvmlDeviceGetMaxPcieLinkWidth", gpu)]
+
+    def persistence(self, gpu: c_void_p) -> bool:
+        """Return whether the driver stays loaded for it while nobody uses it."""
+        return self._number("nvmlDeviceGetPersistenceMode", gpu) == 1
+
+    def fabric(self, gpu: c_void_p) -> str:
+        """Return what is amiss with its place in the NVLink fabric, "" if nothing, or none."""
+        found = _Fabric()
+        self._ask("nvmlDeviceGetGpuFabricInfo", gpu, byref(found))
+        if found.state == _FABRIC_DONE and found.status:
+            return f"failed ({self._error(found.status)})"
+        return _FABRIC_STATES.get(found.state, "")
+
+    def moments(self, gpu: c_void_p) -> list[list[int]]:
+        """Return (percent of the time, milliwatts) at some later moments."""
+        found = []
+        for _ in range(_MOMENTS):
+            time.sleep(_PAUSE)
+            found.append([self.busy(gpu), self.power(gpu)])
+        return found
+
+    def driver(self, gpu: c_void_p) -> str:
+        """Return the driver's version: "570.158.01"."""
+        text = ctypes.create_string_buffer(_VERSION)
+        self._ask("nvmlSystemGetDriverVersion", text, c_uint(_VERSION))
+        return text.value.decode(errors="replace")
 
     def peer_status(self, other: c_void_p, one: c_void_p) -> int:
         """Return nvmlGpuP2PStatus_t for reading: 0 is direct access."""
@@ -325,6 +367,11 @@ _QUESTIONS: dict[str, Callable[[Nvml, c_void_p], object]] = {
     "memory_errors": Nvml.memory_errors,
     "rows": Nvml.rows,
     "links_down": Nvml.links_down,
+    "pcie_width": Nvml.pcie_width,
+    "persistence": Nvml.persistence,
+    "fabric": Nvml.fabric,
+    "moments": Nvml.moments,
+    "driver": Nvml.driver,
 }
 _Tell = Callable[[], Iterable[dict[str, object]]]
 

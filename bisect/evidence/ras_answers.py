@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ _MOST_COMMUNICATORS = 1 << 12
 _MOST_RANKS = 1 << 20
 _LARGEST_NUMBER = 1 << 63
 _IN_PROGRESS = 7  # ncclInProgress
+_GIVES_UP = ("finalize_called", "destroy_flag", "abort_flag")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class RasRank:
     pid: int | None = None
     counts: tuple[tuple[str, int], ...] = ()  # by function: ("AllReduce", 41)
     making: bool = False  # the communicator is still being made
+    leaving: bool = False  # it gives the communicator up: finalizes, destroys or aborts it
     error: int = 0  # ncclResult_t of the last error
 
 
@@ -41,6 +44,7 @@ class MissingRank:
     host: str = ""
     pid: int | None = None
     dead: bool = False  # not to be reached for a minute
+    answered: bool = False  # its process answers, and says that it is not in the communicator
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class RasAnswer:
 
     version: str
     communicators: tuple[Communicator, ...] = ()
+    # Communicators that all their ranks are making, of which no name is told: how many, their size.
+    unnamed: tuple[tuple[int, int], ...] = ()
 
 
 def parse_status(data: bytes) -> RasAnswer | None:
@@ -117,13 +123,15 @@ def _parse_rank(one: Mapping[str, Any], rank: int, status: Mapping[str, Any]) ->
         _number(one.get("pid")),
         tuple(counted),
         making=state == _IN_PROGRESS,
+        leaving=any(status.get(name) is True for name in _GIVES_UP),
         error=failed,
     )
 
 
 def _parse_missing(one: Mapping[str, Any], rank: int, status: Mapping[str, Any]) -> MissingRank:
-    dead = status.get("considered_dead") is True
-    return MissingRank(rank, _text(one.get("host")), _number(one.get("pid")), dead)
+    dead, answers = status.get("considered_dead") is True, status.get("unresponsive") is False
+    pid = _number(one.get("pid"))
+    return MissingRank(rank, _text(one.get("host")), pid, dead, answers and not dead)
 
 
 def _mappings(found: Any, most: int) -> list[dict[str, Any]]:
@@ -141,66 +149,90 @@ def _text(value: Any) -> str:
 # ---- the same in words: 2.24 to 2.28.3 -----------------------------------------------------------
 
 _VERSION = re.compile(r"NCCL version (\S{1,40})")
-_ROW = re.compile(r"\s{0,4}(?P<group>\d{1,9}) +\d+ +\d+ +\S+ +(?P<size>\d{1,9}) +\d+ +[A-Z]+ +\S+$")
+_ROW = re.compile(
+    r"\s{0,4}(?P<group>\d{1,9}) +(?P<many>\d{1,9}) +\d+ +\S+ +(?P<size>\d{1,9}) +\d+"
+    r" +(?P<status>[A-Z]+) +\S+$"
+)
 _HEAD = re.compile(r"#(?P<group>\d{1,9})-\d{1,9} \((?P<hash>[0-9a-f]{1,16})\) [A-Z]+$")
-_DIFFERENT = re.compile(r"  Communicator ranks have different (?P<what>\w+) operation counts$")
+_DIFFERENT = re.compile(
+    r"  Communicator ranks have different (?:(?P<what>\w+) operation counts|status)$"
+)
+_FAILED = re.compile(r"  (?:Initialization|Asynchronous) errors? on \d+ ranks?$")
 _PROCESS = (
     r"(?: -- GPU .{1,80} managed by process (?P<pid>\d{1,9}) on node (?P<host>\S{1,80})| -- .*)$"
 )
 _COUNT = r"has (?:launched up to operation (?P<count>\d{1,18})|not launched any operations)"
+_STATE = r"has status (?P<state>[A-Z]{1,20})"
+_REPORT = r"reported (?P<error>[A-Za-z ]{1,40}?)"
 _SEVERAL = re.compile(
-    r"  (?P<many>\d{1,9}) ranks have "
-    r"(?:launched up to operation (?P<count>\d{1,18})|not launched .*)$"
+    r"  (?P<many>\d{1,9}) ranks (?:have launched up to operation (?P<count>\d{1,18})"
+    r"|have not launched .*|have status (?P<state>[A-Z]{1,20})"
+    r"|reported (?P<error>[A-Za-z ]{1,40}))$"
 )
-_RANK = re.compile(rf"  Rank (?P<rank>\d{{1,9}})(?: {_COUNT})?{_PROCESS}")
+_RANK = re.compile(rf"  Rank (?P<rank>\d{{1,9}})(?: {_COUNT}| {_STATE}| {_REPORT})?{_PROCESS}")
 _MISSING = re.compile(r"  The missing ranks?: (?P<ranks>[\d, -]{1,4000})$")
 _DEAD = re.compile(r"  Process (?P<pid>\d{1,9}) on node (?P<host>\S{1,80}) managing GPUs? .*$")
 _LAST_SECTION = re.compile(r"^Warnings\n=+\n", re.MULTILINE)
 ALL_FUNCTIONS = "collective"  # 2.24 and 2.25 count all of them together
 
 
-class _Counted:
-    """The counts of one function in a communicator, as the lines give them."""
+class _Told:
+    """What the ranks of a communicator have each, as the lines give it: the count of one function,
+    a state, an error.
+    """
 
-    def __init__(self, function: str) -> None:
-        self.function = function
-        self.listed: dict[int, int] = {}
-        self.several: list[tuple[int, int, list[int]]] = []  # how many, their count, those named
+    def __init__(self, what: str) -> None:
+        self.what = what  # a function, STATES or ERRORS
+        self.listed: dict[int, int | str] = {}
+        self.several: list[tuple[int, int | str, list[int]]] = []  # how many, what, those named
 
     def add(self, line: str) -> RasRank | None:
         """Take a line in; return the rank that it names, if it does."""
         if match := _SEVERAL.match(line):
-            self.several.append((int(match["many"]), int(match["count"] or 0), []))
+            self.several.append((int(match["many"]), _read_value(match), []))
             return None
         match = _RANK.match(line)
         if match is None:
             return None
-        rank, alone = int(match["rank"]), _COUNT_WORDS in line
+        rank, alone = int(match["rank"]), any(word in line for word in _ALONE_WORDS)
         if alone:
-            self.listed[rank] = int(match["count"] or 0)
+            self.listed[rank] = _read_value(match)
         elif self.several:
             self.several[-1][2].append(rank)
         pid = int(match["pid"]) if match["pid"] else None
         return RasRank(rank, match["host"] or "", pid)
 
-    def spread(self, answering: Collection[int]) -> dict[int, int]:
-        """Return the count of each rank of `answering`; {} where the lines do not tell it."""
+    def spread(self, answering: Collection[int]) -> dict[int, int | str]:
+        """Return what each rank of `answering` has; {} where the lines do not tell it."""
         found = dict(self.listed)
-        unnamed: list[tuple[int, int]] = []
-        for many, count, named in self.several:
+        unnamed: list[tuple[int, int | str]] = []
+        for many, value, named in self.several:
             if named:
-                found.update(dict.fromkeys(named, count))
+                found.update(dict.fromkeys(named, value))
             else:
-                unnamed.append((many, count))
+                unnamed.append((many, value))
         rest = [rank for rank in answering if rank not in found]
         if len(unnamed) > 1 or (unnamed and unnamed[0][0] != len(rest)):
             return {}
         if unnamed:
             found.update(dict.fromkeys(rest, unnamed[0][1]))
-        return found if set(found) == set(answering) else {}
+        return found if set(found) == set(answering) or self.what == _ERRORS else {}
 
 
-_COUNT_WORDS = " has "
+_STATES, _ERRORS = "status", "error"
+_ALONE_WORDS = (" has ", " reported ")
+# ncclErrorToString; NOCOMM was UNKNOWN up to 2.25.
+_ERROR_CODES = {
+    **{"Unhandled CUDA error": 1, "System error": 2, "Internal error": 3, "Invalid argument": 4},
+    **{"Invalid usage": 5, "Remote process error": 6},
+}
+_NOT_IN_IT = ("NOCOMM", "UNKNOWN")
+
+
+def _read_value(match: re.Match[str]) -> int | str:
+    if match["error"]:
+        return _ERROR_CODES.get(match["error"].strip(), 3)
+    return match["state"] or int(match["count"] or 0)
 
 
 def _parse_words(text: str) -> RasAnswer | None:
@@ -224,7 +256,13 @@ def _parse_words(text: str) -> RasAnswer | None:
         part.append(line)
     version = _VERSION.search(text)
     found = [_parse_block(name, size, parts, dead) for (name, size), parts in blocks.items()]
-    return RasAnswer(version[1] if version else "", tuple(found[:_MOST_COMMUNICATORS]))
+    unnamed = tuple(
+        (int(m["many"]), int(m["size"]))
+        for line in lines
+        if (m := _ROW.match(line)) and m["status"] == "INIT" and line.endswith(" OK")
+    )
+    communicators = tuple(found[:_MOST_COMMUNICATORS])
+    return RasAnswer(version[1] if version else "", communicators, unnamed[:_MOST_COMMUNICATORS])
 
 
 def _parse_block(
@@ -233,14 +271,17 @@ def _parse_block(
     """Return what the lines below the heads of one communicator say."""
     missing: dict[int, MissingRank] = {}
     named: dict[int, RasRank] = {}
-    counted: list[_Counted] = []
+    told: list[_Told] = []
     for part in parts:
-        inside: _Counted | None = None
+        inside: _Told | None = None
         lacks = False
         for line in part:
             if match := _DIFFERENT.match(line):
-                inside, lacks = _Counted(match["what"]), False
-                counted.append(inside)
+                inside, lacks = _Told(match["what"] or _STATES), False
+                told.append(inside)
+            elif _FAILED.match(line):
+                inside, lacks = _Told(_ERRORS), False
+                told.append(inside)
             elif line.startswith("  Missing communicator data"):
                 lacks = True
             elif match := _MISSING.match(line):
@@ -253,14 +294,32 @@ def _parse_block(
             elif inside is not None and (one := inside.add(line)):
                 named[one.rank] = one
     answering = [rank for rank in range(size) if rank not in missing]
-    counts = [(one.function, one.spread(answering)) for one in counted]
+    values = [(one.what, one.spread(answering)) for one in told]
+    states = next((of for what, of in values if what == _STATES), {})
+    for rank in [rank for rank in answering if states.get(rank) in _NOT_IN_IT]:
+        one = named.get(rank, RasRank(rank))
+        missing[rank] = MissingRank(rank, one.host, one.pid, answered=True)
     ranks = tuple(
-        RasRank(
-            rank,
-            named[rank].host if rank in named else "",
-            named[rank].pid if rank in named else None,
-            tuple((function, of[rank]) for function, of in counts if rank in of),
-        )
-        for rank in (answering if counts else ())
+        _put_together(named.get(rank, RasRank(rank)), values)
+        for rank in (answering if told else ())
+        if rank not in missing
     )
     return Communicator(name, size, ranks, tuple(missing.values()))
+
+
+def _put_together(one: RasRank, values: Sequence[tuple[str, Mapping[int, int | str]]]) -> RasRank:
+    """Return a rank with what the lines say of it."""
+    counts = [
+        (what, count)
+        for what, of in values
+        if what not in (_STATES, _ERRORS) and type(count := of.get(one.rank)) is int
+    ]
+    mine = {what: of[one.rank] for what, of in values if one.rank in of}
+    error = mine.get(_ERRORS, 0)
+    return replace(
+        one,
+        counts=tuple(counts),
+        making=mine.get(_STATES) == "INIT",
+        leaving=mine.get(_STATES) in ("FINALIZE", "ABORT"),
+        error=error if isinstance(error, int) else 0,
+    )

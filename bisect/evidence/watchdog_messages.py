@@ -174,29 +174,25 @@ def _is_earlier(at: float, since: float) -> bool:
 
 
 def read_watchdog_messages(
-    lines: Iterable[str], since: float | None = None
+    lines: Iterable[str], since: float | None = None, with_untimed: bool = False
 ) -> tuple[WatchdogMessages, ...]:
     """Return what each rank's watchdog says in a log, the rank None for lines that name none.
 
     With `since` (`find_time_of_year`) only what was said after it; a line without a time goes with
-    those before it.
+    those before it. In a log in which no line has one (torch 2.1 and older) all lines count
+    `with_untimed`, and none without.
     """
+    told = [line[:_LONGEST] for line in lines if any(hint in line for hint in _HINTS)]
+    told = told[:_MOST_LINES]
+    times = [None if since is None else _parse_time(line) for line in told]
+    takes_all = since is None or (with_untimed and not any(at is not None for at in times))
     readers: dict[int | None, _Reader] = {}
-    left = _MOST_LINES
-    for line in lines:
-        if not any(hint in line for hint in _HINTS):
-            continue
-        left -= 1
-        if left < 0:
-            break
-        cut = line[:_LONGEST]
-        match = _RANK.search(cut)
+    for line, at in zip(told, times, strict=True):
+        match = _RANK.search(line)
         rank = int(match["rank"]) if match else None
-        if since is not None:
-            at = _parse_time(cut)
-            if rank not in readers if at is None else _is_earlier(at, since):
-                continue
-        readers.setdefault(rank, _Reader(rank)).add(cut)
+        is_known = rank in readers if at is None else since is None or not _is_earlier(at, since)
+        if takes_all or is_known:
+            readers.setdefault(rank, _Reader(rank)).add(line)
     found = [reader.messages() for reader in readers.values()]
     return tuple(one for one in found if one.operations or one.counts)
 

@@ -131,3 +131,22 @@ def test_with_half_of_the_ranks_unseen(lost: Sequence[int]) -> None:
     ranks = [one for one in add_ras_logs(eight(port), found) if one.rank not in lost]
     named = judge_job(job("late", 8), ranks).ranks.culprit
     assert named == (5,) if 5 not in lost else 5 in named or len(named) != 1
+
+
+def making(*who: int) -> dict[str, Any]:
+    status = json_status([{"AllReduce": 0}] * 8)
+    for one in status["communicators"][0]["ranks"]:
+        one["status"]["init_state"] = 7 if one["rank"] in who else 0
+    return status
+
+
+def test_who_still_makes_what_the_others_have_made_is_named_if_it_does_so_a_second_later() -> None:
+    with answering(making(6), making(6)) as port:
+        ranks = eight(port)
+        found = asked(ranks)
+    verdict = judge_job(job("late", 8), add_ras_logs(ranks, found))
+    assert verdict.ranks.culprit == (6,)
+    with answering(making(6), making()) as port:
+        found = asked(eight(port))
+    assert found.unheard == {}
+    assert found.notes == ()

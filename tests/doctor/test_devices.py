@@ -86,6 +86,8 @@ def test_how_many_there_are() -> None:
         (Gpu(1, "", state="lost", said="NVML says that it is lost", bus="0000:3b:00.0"), "problem"),
         (Gpu(1, "H100", compute_mode="prohibited"), "problem"),
         (Gpu(1, "H100", links_down=(2, 3)), "warning"),
+        (Gpu(1, "H100", pcie_width=8, pcie_width_most=16), "warning"),
+        (Gpu(1, "H100", fabric="in progress"), "problem"),
         (Gpu(1, "H100", slowed_by=("too hot",)), "warning"),
     ],
 )
@@ -93,6 +95,11 @@ def test_one_in_trouble_is_named(gpu: Gpu, expected: str) -> None:
     (level, words), (last, _) = said(devices.count, replace(TWO, gpus=(TWO.gpus[0], gpu)))
     assert (level, last) == (expected, "ok")
     assert "GPU 1" in words
+
+
+def test_without_persistence_nothing_is_amiss() -> None:
+    whole = Gpu(1, "H100", pcie_width=16, pcie_width_most=16, persistence=False, driver="570.1")
+    assert said(devices.count, replace(TWO, gpus=(whole,))) == [("ok", "1 x H100, driver 570.1")]
 
 
 def test_who_uses_them_already() -> None:

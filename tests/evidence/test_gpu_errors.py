@@ -2,7 +2,9 @@
 
 The lines have the form of NVIDIA/open-gpu-kernel-modules#446 (119), #1150 (45, 149), of
 NVIDIA/NVSentinel#155 and leptonai/gpud#1209 (79, and without a number), of leptonai/gpud#1174 (94,
-145) and NVIDIA/nvtrust#124 (SXid); places and processes are made up.
+145) and NVIDIA/nvtrust#124 (SXid), and 154 that of #1045 and #1284; what each number means is in
+NVIDIA's catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, up to 172). Places
+and processes are made up.
 """
 
 from __future__ import annotations
@@ -97,6 +99,43 @@ def test_what_a_line_says(line: str, bus: str, code: int, kind: str, pid: int | 
 )
 def test_what_is_no_error_of_a_gpu(line: str) -> None:
     assert parse_kernel_log([record(line)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        *((39, "access"), (72, "access"), (126, "access"), (135, "access")),  # copy engines
+        *((80, "access"), (137, "access")),  # corrupted data; a peer's memory, over NVLink
+        *((121, "other"), (93, "other"), (106, "other"), (66, "other")),  # corrected, or no harm
+        *((140, "memory"), (156, "memory"), (160, "memory"), (171, "memory"), (172, "memory")),
+        *((144, "link"), (150, "link"), (155, "link")),
+        *((143, "lost"), (158, "stopped"), (167, "stopped"), (169, "stopped")),
+        *((162, "other"), (165, "other")),  # smoothing of power
+    ],
+)
+def test_numbers_of_the_newest_catalogue(code: int, kind: str) -> None:
+    (one,) = parse_kernel_log([record(f"NVRM: Xid (PCI:0000:65:00): {code}, pid=1, name=x, y")])
+    assert one.kind == kind
+    assert one.meaning != "y"
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "meaning"),
+    [
+        ("0x1 (GPU Reset Required)", "stopped", "the driver asks for: GPU Reset Required"),
+        ("0x1 (PF FLR)", "stopped", "the driver asks for: PF FLR"),
+        ("0x2 (Node Reboot Required)", "stopped", "the driver asks for: Node Reboot Required"),
+        ("0x3 (Drain P2P)", "link", "the driver asks for: Drain P2P"),
+        ("0x4 (Drain and Reset)", "other", "the driver asks for: Drain and Reset"),
+        ("0x0 (None)", "other", "the driver asks for: None"),
+    ],
+)
+def test_what_the_driver_asks_for_to_recover_a_gpu(action: str, kind: str, meaning: str) -> None:
+    line = (
+        f"NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to {action}"
+    )
+    (one,) = parse_kernel_log([record(line)])
+    assert (one.kind, one.meaning) == (kind, meaning)
 
 
 def test_what_was_before_the_job_is_left_out() -> None:

@@ -19,6 +19,7 @@ from hangbisect.base.rank_facts import RankFacts
 from hangbisect.evidence.library_output import (
     LibraryOutput,
     compile_file_pattern,
+    read_birth_time,
     read_library_output,
 )
 from hangbisect.evidence.nccl_lines import collect_nccl_facts
@@ -95,6 +96,29 @@ def test_what_an_earlier_job_wrote_to_the_file_is_left_out(
 def test_a_job_over_the_turn_of_the_year(printing: Printers, tmp_path: Path) -> None:
     one = RankFacts(0, pid=printing.start(timed_out(0, 41, 43), tmp_path / "log"))
     assert counts(read(one, since=datetime(2025, 12, 31).timestamp())) == {0: 43}
+
+
+def test_lines_without_a_time_are_the_jobs_in_a_file_that_was_made_for_it(
+    printing: Printers, tmp_path: Path
+) -> None:
+    """Up to torch 2.1 the watchdog prints neither rank nor time (pytorch/pytorch#118369)."""
+    lines = timed_out(0, 41, 43, version="2.1")
+    file = tmp_path / "log"
+    one = RankFacts(0, pid=printing.start(lines, file))
+    if read_birth_time(str(file)) is None:
+        pytest.skip("this file system does not tell when a file was made")
+    now = time.time()
+    (messages,) = read(one, since=now).messages[0]
+    assert [(op.number, op.kind) for op in messages.operations] == [(41, "ALLREDUCE")]
+    assert read(one, since=now + 600).messages == {}  # it was there long before
+
+
+def test_lines_without_a_time_in_a_file_of_several_ranks_are_nobodys(
+    printing: Printers, tmp_path: Path
+) -> None:
+    lines, file = timed_out(0, 41, 43, version="2.1"), tmp_path / "log"
+    ranks = [RankFacts(n, pid=printing.start(lines, file)) for n in range(2)]
+    assert read(*ranks, since=time.time()).messages == {}
 
 
 @pytest.mark.parametrize("name", ["nccl.%h.%p.log", "{folder}/nccl.%p"])

@@ -189,6 +189,26 @@ int nvmlDeviceGetPowerUsage(void *gpu, unsigned *milliwatts)
 int nvmlDeviceGetEnforcedPowerLimit(void *gpu, unsigned *milliwatts) { return 3; }
 int nvmlDeviceGetMemoryInfo(void *gpu, unsigned long long *bytes)
 { bytes[0] = 20; bytes[1] = 10; bytes[2] = 10; return wrong(gpu, "memory"); }
+int nvmlDeviceGetUtilizationRates(void *gpu, unsigned *found)
+{
+    static int asked; int quiet = is("BUSY", "falls") && asked++;
+    found[0] = quiet ? 3 : 100; found[1] = 0;
+    return is("BUSY", "") || !getenv("BUSY") ? 3 : 0;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(void *gpu, unsigned *width)
+{ *width = (long)gpu & 15 ? 8 : 16; return 0; }
+int nvmlDeviceGetMaxPcieLinkWidth(void *gpu, unsigned *width) { *width = 16; return 0; }
+int nvmlDeviceGetPersistenceMode(void *gpu, unsigned *mode) { *mode = 1; return 0; }
+typedef struct { unsigned char cluster[16]; int status; unsigned clique, state; } fabric;
+int nvmlDeviceGetGpuFabricInfo(void *gpu, fabric *found)
+{
+    const char *state = getenv("FABRIC");
+    found->status = is("FABRIC", "failed") ? 999 : 0;
+    found->state = !state ? 0 : is("FABRIC", "failed") ? 3 : atoi(state);
+    return 0;
+}
+int nvmlSystemGetDriverVersion(char *text, unsigned length)
+{ strcpy(text, "570.158.01"); return is("DRIVER", "hangs") ? sleep(1000) : 0; }
 int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode) { *mode = 3; return 0; }
 int nvmlDeviceGetMigMode(void *gpu, unsigned *now, unsigned *later) { *now = 0; return 0; }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *gpu, unsigned long long *found)
@@ -268,6 +288,49 @@ def test_the_probe_asks_nvml(ask: Ask) -> None:
     assert second.slowed_by == ("too hot (hardware)",)  # the limit of power is nothing amiss
     assert (second.memory_errors, second.links_down) == (2, (2,))
     assert second.rows == ("rows wait for a reset to be remapped",)
+
+
+def test_links_of_the_bus_and_persistence_are_told(ask: Ask) -> None:
+    (first, second, _), _ = ask()
+    assert (first.pcie_width, first.pcie_width_most) == (16, 16)
+    assert (second.pcie_width, second.pcie_width_most) == (8, 16)
+    assert first.persistence is True
+
+
+@pytest.mark.parametrize(
+    ("said", "fabric"),
+    [
+        (None, ""),  # it has none
+        ("1", "not started"),
+        ("2", "in progress"),
+        ("3", ""),
+        ("failed", "failed (Unknown Error)"),
+    ],
+)
+def test_a_gpu_that_is_not_yet_part_of_its_fabric_is_told(
+    ask: Ask, said: str | None, fabric: str
+) -> None:
+    """Without the fabric CUDA does not start on machines with NVSwitch."""
+    found, _ = ask(**({} if said is None else {"FABRIC": said}))
+    assert {gpu.fabric for gpu in found} == {fabric}
+
+
+@pytest.mark.parametrize(("how", "least"), [("all", 1.0), ("falls", 0.03)])
+def test_a_gpu_is_busy_that_is_so_at_each_of_several_moments(
+    ask: Ask, how: str, least: float
+) -> None:
+    found, _ = ask(BUSY=how)
+    assert {gpu.least_busy for gpu in found} == {least}
+    assert {gpu.busy for gpu in found} == {1.0}
+    assert {gpu.most_power for gpu in found} == {70.0}
+
+
+def test_the_version_of_the_driver_is_known(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask()
+    found = asyncio.run(machine.read_machine(ENOUGH))
+    assert found.driver == "570.158.01"
+    monkeypatch.setenv("DRIVER", "hangs")
+    assert len(asyncio.run(machine.read_machine(SHORT)).gpus) == 3
 
 
 @pytest.mark.parametrize(

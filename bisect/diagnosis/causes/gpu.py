@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 
 from ...base.process_facts import Look
-from ...base.rank_facts import Gpu, RankFacts
+from ...base.rank_facts import Gpu
 from ...base.words import format_ranks
 from ..frames import format_frame
+from ..gpu_owners import find_given_device, is_of_nccl
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, meets_its_peers, native_in, native_name
 
@@ -41,24 +42,11 @@ def gpus_of_the_job(scene: Scene) -> tuple[Gpu, ...]:
 
     Never all that there are: the others may be another job's.
     """
-    gpus = scene.job.machine.gpus
+    gpus = scene.machine.gpus
     if any(gpu.pids for gpu in gpus):
         return tuple(g for g in gpus if set(g.pids) & scene.job_pids)
     given = {find_given_device(facts) for facts in scene.neighbours}
     return tuple(g for g in gpus if str(g.index) in given or (g.uuid and g.uuid in given))
-
-
-def find_given_device(facts: RankFacts) -> str:
-    """Return the number or the name of the GPU that a rank was given: of those it may see, that of
-    its local rank, or the only one; "" where its environment is not known.
-    """
-    if not facts.environment:
-        return ""
-    visible = facts.environment.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return str(facts.local_rank)
-    words = [word.strip() for word in visible.split(",")]
-    return words[facts.local_rank] if facts.local_rank < len(words) else words[0]
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -70,9 +58,24 @@ in_nccl = native_in(_NCCL_RUNS, "A rank is in an operation of NCCL")
 def _gpu_works(scene: Scene) -> Found | None:
     """NVML shows the GPU busy."""
     for gpu in gpus_of_the_job(scene):
-        if gpu.busy is not None and gpu.busy >= _BUSY:
-            return Found(f"GPU {gpu.index} is busy {gpu.busy:.0%} of the time")
+        if gpu.least_busy is not None and gpu.least_busy >= _BUSY:
+            return Found(f"GPU {gpu.index} is busy {gpu.least_busy:.0%} of the time")
     return None
+
+
+def _runs_own_kernel(scene: Scene) -> Found | None:
+    """Its GPU runs a kernel of its own, and none of NCCL's (`attach --gpu-stacks`)."""
+    kernels = scene.subject.gpu_kernels if scene.subject is not None else ()
+    if not kernels or any(map(is_of_nccl, kernels)):
+        return None
+    return Found(f"its GPU runs {kernels[0]}")
+
+
+def _runs_kernel_of_nccl(scene: Scene) -> Found | None:
+    """Its GPU runs a kernel of NCCL's, which waits for other GPUs."""
+    kernels = scene.subject.gpu_kernels if scene.subject is not None else ()
+    one = next(filter(is_of_nccl, kernels), None)
+    return Found(f"its GPU runs {one}") if one else None
 
 
 def _asks_the_driver(scene: Scene) -> Found | None:
@@ -116,8 +119,8 @@ def _nvml_is_silent(scene: Scene) -> Found | None:
     silent = [gpu for gpu in gpus_of_the_job(scene) if gpu.state == "silent"]
     if silent:
         return Found(f"GPU {silent[0].index}: {silent[0].said}")
-    unanswered = [m for m in scene.job.machine.missing if "NVML" in m or "nvidia" in m.lower()]
-    return Found("NVML does not answer") if unanswered and not scene.job.machine.gpus else None
+    unanswered = [m for m in scene.machine.missing if "NVML" in m or "nvidia" in m.lower()]
+    return Found("NVML does not answer") if unanswered and not scene.machine.gpus else None
 
 
 def _child_in_cuda(scene: Scene) -> Found | None:
@@ -148,7 +151,7 @@ def _parent_has_cuda(scene: Scene) -> Found | None:
     subject = scene.subject
     if subject is None:
         return None
-    gpus = [g.index for g in scene.job.machine.gpus if subject.pid in g.pids]
+    gpus = [g.index for g in scene.machine.gpus if subject.pid in g.pids]
     return Found(f"rank {subject.rank} uses GPU {gpus[0]}") if gpus else None
 
 
@@ -164,15 +167,98 @@ def _cuda_and_fork(scene: Scene) -> Found | None:
     return _forked_crash(scene) or _child_in_cuda(scene)
 
 
+# cudaErrorMps... of CUDA's driver_types.h, 805 to 810, as cudaGetErrorString has them.
+_ended_without_mps = ended_with(
+    r"MPS client failed to connect to the MPS|procedural call between the MPS server and the MPS"
+    r"|MPS server is not ready to accept|required to create MPS client have been exhausted"
+    r"|required to device connections have been exhausted"
+    r"|MPS client has been terminated by the server",
+    "It ended because the MPS server was not there, or had no room",
+)
+
+
+def _waits_for_mps(scene: Scene) -> Found | None:
+    """A rank waits for an answer of the MPS server (CUDA_MPS_PIPE_DIRECTORY)."""
+    folder = scene.environment.get("CUDA_MPS_PIPE_DIRECTORY", "").rstrip("/") or "/tmp/nvidia-mps"
+    call = scene.view.call if scene.view is not None else None
+    descriptors = call.descriptors if call else ()
+    asked = [one.path for one in descriptors]
+    asked += [one.socket.peer or one.socket.local for one in descriptors if one.socket is not None]
+    path = next((one for one in asked if one.startswith(f"{folder}/")), "")
+    return Found(f"{scene.call} at {path}", {"path": path}) if path else None
+
+
+_ended_without_fabric = ended_with(
+    r"system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady",
+    "It ended because the GPUs were not ready as a system (error 802)",
+)
+
+
+def _fabric_is_not_ready(scene: Scene) -> Found | None:
+    """It ended with error 802, or NVML says that its GPU is not yet part of the NVLink fabric."""
+    if ended := _ended_without_fabric(scene):
+        return ended
+    for gpu in gpus_of_the_job(scene):
+        if gpu.fabric:
+            return Found(f"GPU {gpu.index}: its registration with the fabric is {gpu.fabric}")
+    return None
+
+
+def _without_mps(scene: Scene) -> Found | None:
+    """A rank ended because the MPS server was not there or had no room, or waits for its answer."""
+    return _ended_without_mps(scene) or _waits_for_mps(scene)
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
+    KnownCause(
+        id="fabric-not-ready",
+        title="the GPUs of a machine with NVSwitch are not yet a system: Fabric Manager",
+        signs=(
+            need(_fabric_is_not_ready, 0.85),
+            also(_ended_without_fabric, 0.9, proves=True),
+            also(_asks_the_driver, 0.3),
+        ),
+        why="On machines with NVSwitch CUDA starts once Fabric Manager has set up the switches; "
+        "until then it fails, or waits.",
+        avoid=(
+            "sudo systemctl restart nvidia-fabricmanager; its version must be the driver's",
+            "`nvidia-smi -q | grep -A3 Fabric` says Completed and Success for each GPU",
+        ),
+        references=(
+            "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
+            "pytorch/pytorch#35710",
+            "huggingface/huggingface_hub#4128",
+        ),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="mps-server",
+        title="CUDA's MPS server is gone, or does not answer",
+        signs=(need(_without_mps, 0.85), also(_ended_without_mps, 0.9, proves=True)),
+        why="With MPS a rank reaches its GPU by a server that all processes of a user share; where "
+        "that ended or hangs, each call into CUDA waits or fails.",
+        avoid=(
+            "`echo get_server_list | nvidia-cuda-mps-control` says whether it answers; quit it and "
+            "start it again: `echo quit | nvidia-cuda-mps-control`, `nvidia-cuda-mps-control -d`",
+            "without MPS: unset CUDA_MPS_PIPE_DIRECTORY, or set it to a folder without a server",
+        ),
+        references=(
+            "https://docs.nvidia.com/deploy/mps/index.html",
+            "NVIDIA/k8s-device-plugin#679",
+            "NVIDIA/nvidia-container-toolkit#714",
+        ),
+        outcomes=("hang", "interrupted", "crash"),
+    ),
     KnownCause(
         id="gpu-busy",
         title="a rank waits for its own GPU: a kernel does not end",
         signs=(
             need(waits_for_gpu, 0.5),
             also(_gpu_works, 0.4),
+            also(_runs_own_kernel, 0.9, proves=True),
+            unless(_runs_kernel_of_nccl),
             unless(meets_its_peers),
             unless(in_nccl),
         ),
@@ -180,6 +266,8 @@ CAUSES = (
         "waits for something itself.",
         avoid=(
             "CUDA_LAUNCH_BLOCKING=1 shows which call started it: all GPU work becomes slower",
+            "a core dump of the GPU on demand names the kernel (attach --gpu-stacks), where the "
+            "job was started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1",
             "`nvidia-smi` and `dmesg | grep -i xid` say whether the GPU is in order",
         ),
         references=("pytorch/pytorch#95944", "NVIDIA/nccl#1063"),
@@ -259,13 +347,13 @@ def _busy_and_idle(scene: Scene) -> Found | None:
     if not waits or len(waits) < len(known):
         return None
     one = waits[0]
-    watts = f"{one.power or 0:.0f} of {one.power_limit or 0:.0f} W"
+    watts = f"{one.most_power or 0:.0f} of {one.power_limit or 0:.0f} W"
     return Found(f"{len(waits)} GPUs are busy all the time at {watts}")
 
 
 def _is_waiting(gpu: Gpu) -> bool:
-    low = (gpu.power or 0.0) < _LOW_SHARE * (gpu.power_limit or 0.0)
-    return (gpu.busy or 0.0) >= _BUSY_PERCENT and low
+    low = (gpu.most_power or 0.0) < _LOW_SHARE * (gpu.power_limit or 0.0)
+    return (gpu.least_busy or 0.0) >= _BUSY_PERCENT and low
 
 
 def _none_done_yet(scene: Scene) -> Found | None:
@@ -289,7 +377,7 @@ def _opens_a_connection(scene: Scene) -> Found | None:
 
 def _chosen_interface(scene: Scene) -> Found | None:
     """NCCL_SOCKET_IFNAME is not set, and the machine has interfaces that lead nowhere."""
-    interfaces = scene.job.machine.interfaces
+    interfaces = scene.machine.interfaces
     virtual = [i for i in interfaces if i.startswith(("docker", "veth", "br-", "virbr", "cni"))]
     if not virtual or scene.environment.get("NCCL_SOCKET_IFNAME"):
         return None

@@ -11,37 +11,18 @@ from collections.abc import Collection, Iterator
 from ...base.identity import RankId
 from ...base.rank_facts import Gpu, GpuError, GpuErrorKind
 from ...base.words import format_ranks, format_seconds
+from ..gpu_owners import GONE, find_gpu, find_users
 from .collective_places import waits_elsewhere_but
-from .gpu import find_given_device
 from .known_cause import Found, KnownCause, LooksFor, Scene, also, describe_sign, need, unless
 
-_GONE = ("lost", "reset required", "no handle")  # states of a GPU
-# Of these a GPU recovers: a row will be replaced at the next reset, single bits were corrected.
-_MILD = (63, 92)
 _UNSURE = 0.6  # trust where it is not known that the GPU is one of the job's
 
 
 # ---- whose a GPU is ------------------------------------------------------------------------------
 
 
-def _find_gpu(scene: Scene, bus: str) -> Gpu | None:
-    return next((g for g in scene.job.machine.gpus if bus and g.bus.lower().startswith(bus)), None)
-
-
-def _ranks_of(scene: Scene, gpu: Gpu) -> tuple[RankId, ...]:
-    """Return the ranks that use a GPU, else those that were given it where nobody is known to."""
-    using = tuple(
-        facts.rank
-        for facts in scene.neighbours
-        if {facts.pid, *(looks[-1].pid for looks in facts.children if looks)} & {*gpu.pids}
-    )
-    if using or gpu.pids:
-        return using
-    return tuple(
-        facts.rank
-        for facts in scene.neighbours
-        if (given := find_given_device(facts)) and given in (str(gpu.index), gpu.uuid)
-    )
+def _users_of(scene: Scene, gpu: Gpu) -> tuple[RankId, ...]:
+    return find_users(gpu, scene.neighbours)
 
 
 def _find_errors(
@@ -50,24 +31,31 @@ def _find_errors(
     """Yield the errors of these kinds that may be of the job, where each was, and the trust in
     that. An error of a GPU that others use is not the job's.
     """
-    for error in scene.job.machine.gpu_errors:
+    for error in scene.machine.gpu_errors:
         if error.kind not in kinds:
             continue
-        gpu = _find_gpu(scene, error.bus)
+        gpu = find_gpu(scene.machine, error.bus)
         by_pid = next((r.rank for r in scene.neighbours if error.pid and r.pid == error.pid), None)
-        ranks = _ranks_of(scene, gpu) if gpu is not None else ()
+        ranks = _users_of(scene, gpu) if gpu is not None else ()
         if not ranks and by_pid is not None:
             ranks = (by_pid,)
         if error.of_switch:
-            yield error, f"NVSwitch {error.bus}", 1.0
+            yield error, f"{_name_host(scene)}NVSwitch {error.bus}", 1.0
         elif ranks:
-            yield error, f"{_name_gpu(gpu, error.bus)} of {format_ranks(ranks)}", 1.0
+            yield error, f"{_name_gpu(scene, gpu, error.bus)} of {format_ranks(ranks)}", 1.0
         elif gpu is None or not (gpu.pids or gpu.host_pids):
-            yield error, _name_gpu(gpu, error.bus), _UNSURE
+            yield error, _name_gpu(scene, gpu, error.bus), _UNSURE
 
 
-def _name_gpu(gpu: Gpu | None, bus: str) -> str:
-    return f"GPU {bus}" if gpu is None else f"GPU {gpu.index} ({bus})"
+def _name_gpu(scene: Scene, gpu: Gpu | None, bus: str) -> str:
+    name = f"GPU {bus}" if gpu is None else f"GPU {gpu.index} ({bus})"
+    return f"{_name_host(scene)}{name}"
+
+
+def _name_host(scene: Scene) -> str:
+    """Return "n02: ", "" where all ranks are on one machine."""
+    several = len({facts.host for facts in scene.ranks}) > 1
+    return f"{scene.subject.host}: " if several and scene.subject is not None else ""
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -79,7 +67,7 @@ def _reported(kinds: Collection[GpuErrorKind], words: str) -> LooksFor:
     @describe_sign(words)
     def looks_for(scene: Scene) -> Found | None:
         found = [
-            (error, where, trust * (_UNSURE if error.code in _MILD else 1.0))
+            (error, where, trust * (_UNSURE if error.mild else 1.0))
             for error, where, trust in _find_errors(scene, kinds)
         ]
         if not found:
@@ -98,26 +86,26 @@ def _is_lost(scene: Scene) -> Found | None:
     reported = _reports_lost(scene)
     if reported is not None and not reported.doubtful:
         return reported
-    for gpu in scene.job.machine.gpus:
-        if gpu.state in _GONE and (ranks := _ranks_of(scene, gpu)):
+    for gpu in scene.machine.gpus:
+        if gpu.state in GONE and (ranks := _users_of(scene, gpu)):
             bus = gpu.bus.partition(".")[0]
-            where = f"{_name_gpu(gpu, bus)} of {format_ranks(ranks)}"
+            where = f"{_name_gpu(scene, gpu, bus)} of {format_ranks(ranks)}"
             return Found(f"{where}: {gpu.said or gpu.state}", {"where": where})
     return reported
 
 
 def _links_are_down(scene: Scene) -> Found | None:
     """NVML says that NVLinks of a GPU of the job are down."""
-    for gpu in scene.job.machine.gpus:
-        if gpu.links_down and _ranks_of(scene, gpu):
+    for gpu in scene.machine.gpus:
+        if gpu.links_down and _users_of(scene, gpu):
             return Found(f"GPU {gpu.index}: NVLink {', '.join(map(str, gpu.links_down))} is down")
     return None
 
 
 def _memory_has_errors(scene: Scene) -> Found | None:
     """NVML counts memory errors of a GPU of the job that were not corrected."""
-    for gpu in scene.job.machine.gpus:
-        if gpu.memory_errors and _ranks_of(scene, gpu):
+    for gpu in scene.machine.gpus:
+        if gpu.memory_errors and _users_of(scene, gpu):
             return Found(f"GPU {gpu.index}: {gpu.memory_errors} memory errors were not corrected")
     return None
 

@@ -15,7 +15,7 @@ from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Descriptor, Frame, Kernel, Look, Socket, Syscall
-from ...base.rank_facts import JobFacts, RankFacts
+from ...base.rank_facts import JobFacts, MachineFacts, RankFacts
 from ...base.verdict_facts import Cause, Level, Outcome, Verdict
 from ..blocked_syscalls import find_socket_by_inode
 from ..collective_mismatch import Mismatch
@@ -195,6 +195,11 @@ class Scene:
         for facts in self.neighbours:
             pids.update(look.pid for looks in (facts.looks, *facts.children) for look in looks)
         return frozenset(pids)
+
+    @cached_property
+    def machine(self) -> MachineFacts:
+        """The subject's machine."""
+        return self.job.machine_of(self.subject.host if self.subject else "")
 
     @cached_property
     def neighbours(self) -> tuple[RankFacts, ...]:

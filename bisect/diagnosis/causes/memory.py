@@ -86,7 +86,7 @@ _worker_killed = ended_with(
 
 def _little_shared_memory(scene: Scene) -> Found | None:
     """/dev/shm is small or full."""
-    free, total = scene.job.machine.shm_free, scene.job.machine.shm_total
+    free, total = scene.machine.shm_free, scene.machine.shm_total
     if free is None or total is None or (total > 1 << 30 and free > 1 << 27):
         return None
     return Found(f"/dev/shm has {format_bytes(free)} of {format_bytes(total)} free")
@@ -102,7 +102,7 @@ def _killed(scene: Scene) -> Found | None:
 
 def _little_memory(scene: Scene) -> Found | None:
     """The machine has hardly any memory left."""
-    free, total = scene.job.machine.memory_available, scene.job.machine.memory_total
+    free, total = scene.machine.memory_available, scene.machine.memory_total
     if not free or not total or free > total * _SCARCE:
         return None
     return Found(f"{format_bytes(free)} of {format_bytes(total)} of memory are left")

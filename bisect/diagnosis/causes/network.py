@@ -79,7 +79,7 @@ def _makes_a_store_client(scene: Scene) -> Found | None:
 
 
 def _names_no_interface(scene: Scene) -> Found | None:
-    known = scene.job.machine.interfaces
+    known = scene.machine.interfaces
     for facts in (scene.subject, *scene.culprits):
         environment = facts.environment if facts else {}
         gloo = environment.get("GLOO_SOCKET_IFNAME", "")
@@ -147,7 +147,7 @@ def _asks_a_name_server(scene: Scene) -> Found | None:
                 return Found(f"it waits for {socket.peer_names[0]}", {"server": socket.peer})
         elif port_of(socket.peer) == _DNS:
             server = host_of(socket.peer)
-            listed = ", of resolv.conf" if server in scene.job.machine.nameservers else ""
+            listed = ", of resolv.conf" if server in scene.machine.nameservers else ""
             return Found(f"it waits for the name server {server}{listed}", {"server": server})
     return None
 

@@ -133,14 +133,14 @@ def _waits_for_cores(scene: Scene) -> Found | None:
             shares.append(delayed / (samples[-1].at - samples[0].at))
     if not shares or max(shares) < _OVERLOADED:
         return None
-    cores = scene.job.machine.cores
+    cores = scene.machine.cores
     values = {"share": f"{max(shares):.0%}", "cores": cores if cores is not None else "too few"}
     return Found(f"ranks wait for a core {max(shares):.0%} of the time", values)
 
 
 def _few_cores(scene: Scene) -> Found | None:
     """There are fewer cores than ranks and workers."""
-    cores = scene.job.machine.cores
+    cores = scene.machine.cores
     running = sum(
         1
         for facts in scene.living

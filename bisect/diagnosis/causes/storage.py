@@ -204,7 +204,7 @@ def _loads_code_or_weights(scene: Scene) -> Found | None:
 
 def _swaps(scene: Scene) -> Found | None:
     """A rank has memory in swap, and the machine has hardly any left."""
-    machine = scene.job.machine
+    machine = scene.machine
     for view in scene.views.values():
         swapped = view.look.swapped or 0
         free, total = machine.memory_available, machine.memory_total

@@ -178,7 +178,7 @@ def _does_the_jobs_work(scene: Scene) -> Found | None:
 
 def _shared_memory_is_full(scene: Scene) -> Found | None:
     """/dev/shm is full."""
-    machine = scene.job.machine
+    machine = scene.machine
     free, total = machine.shm_free, machine.shm_total
     if free is None or not total or free > max(4 << 20, total // 100):
         return None

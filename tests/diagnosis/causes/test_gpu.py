@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import Gpu, MachineFacts
 
 from ..made_up import gone, held, job, look, rank
@@ -59,11 +59,94 @@ def cuda_before_fork() -> Facts:
     return first(LOADER, machine(0.0), children=(worker(*IN_CUDA),))
 
 
+MPS = Socket(9, "unix", peer="/tmp/nvidia-mps/control", state="ESTABLISHED")
+IN_INIT = with_native(
+    look(
+        "_lazy_init SP/torch/cuda/__init__.py:520",
+        "<module> train.py:4",
+        call="recvmsg",
+        descriptors=(Descriptor(9, "socket", "socket:[9]", socket=MPS),),
+    ),
+    *("libc_recvmsg", "cuDevicePrimaryCtxRetain"),
+)
+# The driver's words for 805 to 810 (cudaGetErrorString, driver_types.h of CUDA 12).
+MPS_ERRORS = (
+    "MPS client failed to connect to the MPS control daemon or the MPS server",
+    "the remote procedural call between the MPS server and the MPS client failed",
+    "MPS server is not ready to accept new MPS client requests",
+    "the hardware resources required to create MPS client have been exhausted",
+    "the hardware resources required to device connections have been exhausted",
+    "the MPS client has been terminated by the server",
+)
+
+
+def mps_server() -> Facts:
+    return first(IN_INIT, machine(0.0))
+
+
+def fabric_not_ready() -> Facts:
+    on = machine(0.0)
+    waits = replace(on.gpus[0], fabric="in progress", pids=(100,))
+    return first(ASKS, replace(on, gpus=(waits,)))
+
+
 SHOWS: Shows = {
+    "fabric-not-ready": fabric_not_ready,
+    "mps-server": mps_server,
     "gpu-busy": gpu_busy,
     "driver-stuck": driver_stuck,
     "cuda-before-fork": cuda_before_fork,
 }
+
+
+@pytest.mark.parametrize("said", MPS_ERRORS)
+def test_who_ended_for_want_of_the_mps_server(said: str) -> None:
+    error = f"torch.AcceleratorError: CUDA error: {said}"
+    found = causes_of((job("crash"), [gone(0, 1, error, left_at=95.0), held(1)]))
+    assert found["mps-server"].level == "seen"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "RuntimeError: CUDA error: system not yet initialized",  # cudaErrorSystemNotReady
+        "RuntimeError: cudaGetDeviceCount(): Error 802: system not yet initialized",
+    ],
+)
+def test_who_ended_for_want_of_the_fabric(error: str) -> None:
+    found = causes_of((job("crash"), [gone(0, 1, error, left_at=95.0), held(1)]))
+    assert found["fabric-not-ready"].level == "seen"
+
+
+def test_a_fabric_that_is_there_is_no_cause() -> None:
+    assert "fabric-not-ready" not in causes_of(first(ASKS, machine(0.0)))
+
+
+def test_a_gpu_that_is_busy_for_a_moment_only_is_no_kernel_that_never_ends() -> None:
+    on = machine(1.0)
+    falls = replace(on, gpus=(replace(on.gpus[0], moments=((0.03, 100.0),)),))
+    found = causes_of(first(WAITS_FOR_IT, falls))["gpu-busy"]
+    assert not any("busy" in fact for fact in found.matched)
+
+
+def test_the_folder_of_mps_may_be_another() -> None:
+    other = replace(MPS, peer="/run/mps0/control")
+    call = Descriptor(9, "socket", "socket:[9]", socket=other)
+    one = with_native(
+        look("_lazy_init SP/torch/cuda/__init__.py:520", call="recvmsg", descriptors=(call,)),
+        "cuInit",
+    )
+    here = TORCHRUN | {"CUDA_MPS_PIPE_DIRECTORY": "/run/mps0"}
+    ranks = [rank(0, one, environment=here), held(1)]
+    assert "mps-server" in causes_of((job(), ranks))
+    assert "mps-server" not in causes_of(first(one, machine()))
+
+
+def test_a_socket_of_another_server_is_not_that_of_mps() -> None:
+    others = replace(MPS, peer="/run/user/1000/bus")
+    call = Descriptor(9, "socket", "socket:[9]", socket=others)
+    one = look("recv train.py:9", call="recvmsg", descriptors=(call,))
+    assert "mps-server" not in causes_of(first(one, machine()))
 
 
 def test_a_rank_that_waits_for_peers_does_not_wait_for_its_own_gpu() -> None:

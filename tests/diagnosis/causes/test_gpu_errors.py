@@ -111,6 +111,16 @@ def test_what_memory_recovers_from_is_no_more_than_a_guess(code: int, text: str)
     assert found is None or found.level == "guess"
 
 
+def test_an_error_of_a_link_that_is_not_fatal_is_no_more_than_a_guess() -> None:
+    """NVIDIA's catalogue tells most of these to be ignored."""
+    line = "NVRM: Xid (PCI:0000:03:00): 145, RLW_RXPIPE {} XC0 i0 Link 13 (0x0409a0c2 0x00000004)"
+    found = causes_of(standing(machine(*errors(line.format("Nonfatal"))))).get("nvlink-error")
+    assert found is None or found.level == "guess"
+    assert (
+        causes_of(standing(machine(*errors(line.format("Fatal")))))["nvlink-error"].level == "seen"
+    )
+
+
 def test_a_rank_that_waits_for_a_file_does_not_wait_for_a_gpu_that_a_program_misused() -> None:
     sleeps = look("wait_for_data train.py:12", "<module> train.py:30", call="clock_nanosleep")
     found = causes_of(standing(machine(*errors(LINES["gpu-memory-errors"])), sleeps))
