@@ -330,6 +330,9 @@ def try_case(case: Case, ways: list[str], apart: bool) -> list[Told]:
     return told
 
 
+_PARTS = {"right": "", "rank and host": "rank |host ", "cause": "cause ", "one verdict": "said "}
+
+
 def main() -> int:
     """Try the cases; return 1 if an answer was wrong."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
