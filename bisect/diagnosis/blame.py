@@ -6,7 +6,6 @@ import re
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from ..base.identity import RankId, name_rank
@@ -24,12 +23,12 @@ from .common_path import (
     find_few,
     split_places,
 )
+from .expectant_ranks import split_expectant
 from .frames import frame_owner, job_frames
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
-from .time_limits import is_asleep, read_time_left, waits_anew
 from .wait_graph import WaitGraph
 
 # What a launcher ends the others with, and what an exit by it looks like from a shell.
@@ -242,46 +241,12 @@ def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId
 
 def _part_from_expectant(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     """Return those candidates to blame that stand still for a reason that has a name, where all
-    other ones look for something again and again, or hear whether somebody connects: a guess, that
-    they wait for these. None where it is not so.
+    other ones only expect something: a guess, that it is of these. None where it is not so.
     """
-    living = [facts for rank in candidates if (facts := case.facts(rank)) and not is_gone(facts)]
-    expectant = tuple(r.rank for r in living if _looks_again(r) or _hears_who_comes(case, r))
-    named = tuple(r.rank for r in living if r.rank not in expectant and _has_reason(case, r))
+    expectant, named = split_expectant(case, candidates)
     if not expectant or not named or len(expectant) + len(named) < len(candidates):
         return None
     return _Blame(named, expectant)
-
-
-def _looks_again(facts: RankFacts) -> bool:
-    """Return whether a rank sleeps for a short time, again and again."""
-    if not facts.looks or not is_asleep(facts.looks[-1]):
-        return False
-    left = [seconds for look in facts.looks if (seconds := read_time_left(look)) is not None]
-    anew = any(waits_anew(*pair) for pair in pairwise(facts.looks))
-    return anew and max(left) <= _LONGEST_PAUSE
-
-
-def _hears_who_comes(case: Case, facts: RankFacts) -> bool:
-    """Return whether a rank waits for anybody to connect, or to open a pipe with a name: those of
-    another host cannot, even where they see its name in a shared folder (fifo(7)).
-    """
-    found = case.rank_waits[facts.rank]
-    call = found.view.call if found.view is not None else None
-    if found.wait is None or call is None or not is_open_to_peers(found.wait, call):
-        return False
-    is_alone = all(r.host != facts.host for r in case.ranks if r.rank != facts.rank)
-    return not (is_alone and any(one.kind == "fifo" for one in call.descriptors))
-
-
-def _has_reason(case: Case, facts: RankFacts) -> bool:
-    """Return whether the wait of a rank is for something that has a name, or is one long sleep."""
-    found = case.rank_waits[facts.rank]
-    if found.wait is None or found.waits_for_peers:
-        return False
-    if is_asleep(facts.looks[-1]):
-        return (read_time_left(facts.looks[-1]) or 0.0) > _LONGEST_PAUSE
-    return not is_anonymous(found.wait)
 
 
 def _part_standing_ranks(
@@ -384,7 +349,6 @@ def _describe_loops(ranks: Sequence[RankId]) -> str:
 
 
 _POLLS = frozenset(["itself", "sleep"])
-_LONGEST_PAUSE = 60.0  # seconds: whoever sleeps for longer in one go does not look again and again
 _FEWEST = 3  # ranks, of which most can be told from few
 
 
