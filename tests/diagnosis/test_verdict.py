@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.identity import ProcessId
-from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket
+from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket, Thread
 from hangbisect.base.rank_facts import Ended, Gpu, MachineFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
@@ -134,6 +134,26 @@ def test_who_hears_who_comes_waits_for_ranks_of_a_node_that_nobody_sees() -> Non
     assert judge_job(job(world=2, pipeline=""), ranks).ranks.culprit == (0,)
     ranks[0] = rank(0, accepts("127.0.0.1:9200"))
     assert judge_job(there, ranks).ranks.culprit == (0,)
+
+
+def test_who_asks_the_store_for_a_key_may_wait_for_a_rank_of_a_node_that_nobody_sees() -> None:
+    asks = look(
+        "c10d::TCPStore::doWait libtorch_cpu.so:0",
+        "all_there steps.py:14",
+        "<module> steps.py:30",
+        call="poll",
+        descriptors=(silent_peer("10.0.0.1:9230"),),
+    )
+    asks = replace(asks, threads=tuple(map(_with_native_frame, asks.threads)))
+    waiting = [rank(0, asks)]
+    verdict = judge_job(job(world=2, local_ranks=(0,), pipeline=""), waiting)
+    assert verdict.ranks.culprit == ()
+    assert verdict.ranks.waiting == (0,)
+
+
+def _with_native_frame(thread: Thread) -> Thread:
+    first, *others = thread.frames
+    return replace(thread, frames=(replace(first, native=True), *others))
 
 
 @pytest.mark.parametrize("counted", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"])
