@@ -514,7 +514,7 @@ def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if missing or index.absent:
         found = _make_wait_for_ranks(call, missing, index)
         return replace(found, waits_for_peers=single_rank.group != "store", place=place)
-    if single_rank.group == "store":
+    if single_rank.group == "store" and not unseen_ranks:
         return RankWait(single_rank.wait)
     alone = not index.others(single_rank)
     peers = index.find_meeting(single_rank.facts.rank)
