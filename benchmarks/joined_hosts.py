@@ -45,6 +45,10 @@ def hang():
     elif kind == "spin":
         while True:
             pass
+    elif kind == "leave":
+        if os.fork():  # what it started keeps the connection open
+            os._exit(0)
+        time.sleep(100_000)
     elif kind == "crash":
         raise RuntimeError("no more")
     elif kind == "lock":
