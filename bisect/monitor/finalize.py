@@ -182,7 +182,8 @@ def _tell(job: Job, judged: Judgement, published: bool, ending: bool) -> list[st
     """Print the verdict, or who prints it; return the lines that were printed."""
     with job.failures.of("print the verdict"):
         if judged.told_by:
-            line = f"Nothing moves; the verdict comes from {judged.told_by}"
+            what = "A rank failed" if judged.verdict.outcome == "crash" else "Nothing moves"
+            line = f"{what}; the verdict comes from {judged.told_by}"
             job.say(line)
             return [line]
         state = describe_state(job, judged.verdict, ending, judged.proof)

@@ -49,7 +49,8 @@ RESOLVE_LIMIT = 3.0  # seconds
 FILE_LIMIT = 1.0
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
-ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit")  # all nodes are to look then
+# All nodes are to look then. After a crash, too: others lose their peer by it, and may fail as well.
+ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
 
 
@@ -250,7 +251,7 @@ class OtherNodes:
         needs nobody's verdict.
         """
         asks, link = ended in ASKING, self.link
-        if link is not None and asks and self._token:
+        if link is not None and asks and ended != "crash" and self._token:
             await link.wait_until_led(self._began + JOIN_LIMIT - time.monotonic())
         if link is None or not link.is_led:
             return None
