@@ -70,7 +70,7 @@ class Case:
 _SERVICES = ("service-silent", "endpoint-silent")
 _MARKERS = ("lock-file-left", "lock-file-without-owner", "lock-file-of-another", "polling-loop")
 _SKIPPED = ("rank-conditional-collective", "collective-mismatch", "gloo-mismatch")
-_DEAD = ("worker-dead", "dead-producer", "pool-worker-lost")
+_DEAD = ("worker-dead", "dead-producer", "pool-worker-lost", "pipe-writer-gone")
 _UNMET = ("nodes-not-joined", "rendezvous-unreachable", "other-node-missing")
 _LOST = ("rank-died", "killed-from-outside")
 
