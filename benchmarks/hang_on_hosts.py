@@ -261,7 +261,7 @@ def merge(job: Job) -> Told:
     done = subprocess.run(
         words, capture_output=True, text=True, timeout=120, env=jobs.clean_environ()
     )
-    said = f"{done.stdout}\n{done.stderr}\nstatus {done.returncode}"
+    said = f"{job.said()}\n{done.stdout}\n{done.stderr}\nstatus {done.returncode}"
     return Told("files", _read(done.stdout), 1, time.monotonic() - began, said)
 
 

@@ -49,7 +49,7 @@ RESOLVE_LIMIT = 3.0  # seconds
 FILE_LIMIT = 1.0
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
-# All nodes are to look then. After a crash, too: others lose their peer by it, and may fail as well.
+# All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
 ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
 
