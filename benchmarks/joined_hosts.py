@@ -45,7 +45,13 @@ def hang():
     elif kind == "spin":
         while True:
             pass
+    elif kind == "leave":
+        time.sleep(8)  # the nodes are joined by then
+        if os.fork():  # what it started keeps the connection open
+            os._exit(0)
+        time.sleep(100_000)
     elif kind == "crash":
+        time.sleep(8)
         raise RuntimeError("no more")
     elif kind == "lock":
         import threading

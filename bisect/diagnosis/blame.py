@@ -21,6 +21,7 @@ from .common_path import (
     find_few,
     split_places,
 )
+from .expectant_ranks import split_expectant
 from .first_failure import find_first_to_fail
 from .frames import frame_owner, job_frames
 from .gpu_owners import find_ranks_held_by_gpu
@@ -157,8 +158,10 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         _part_from_unheard(case, graph, candidates)
         or _part_from_ended(case, candidates)
         or _part_by_rounds(case, candidates)
+        or _part_standing_ranks(case, candidates, least)
     )
-    return parted or _part_standing_ranks(case, candidates, least)
+    is_told = parted.peers or parted.note or len(parted.culprit) < 2
+    return parted if is_told else _part_from_expectant(case, parted.culprit) or parted
 
 
 def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
@@ -220,6 +223,16 @@ def _blame_some(
     if not some or not others or any(name_rank(rank) in awaited for rank in others):
         return None
     return _Blame(tuple(sorted(some)), others)
+
+
+def _part_from_expectant(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return those candidates to blame that stand still for a reason that has a name, where all
+    other ones only expect something: a guess, that it is of these. None where it is not so.
+    """
+    expectant, named = split_expectant(case, candidates)
+    if not expectant or not named or len(expectant) + len(named) < len(candidates):
+        return None
+    return _Blame(named, expectant)
 
 
 def _part_standing_ranks(

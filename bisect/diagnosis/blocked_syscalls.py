@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from string import digits
 
-from ..base.addresses import host_of, may_be, port_of, proxies
+from ..base.addresses import host_of, is_loopback, may_be, port_of, proxies
 from ..base.message_queues import list_queue_sockets, tries_to_connect, waits_at_queue
 from ..base.process_facts import Descriptor, Look, Socket, Syscall
 from ..base.verdict_facts import Wait, WaitKind
@@ -110,6 +110,14 @@ def is_open_to_peers(wait: Wait, call: Syscall | None) -> bool:
     if wait.pid is not None or wait.host or call is None or not call.descriptors:
         return False
     return all(one.kind == "fifo" or _is_open_socket(one.socket) for one in call.descriptors)
+
+
+def hears_other_hosts(wait: Wait, call: Syscall | None) -> bool:
+    """Return whether a wait is for anybody to connect from another machine."""
+    if call is None or not is_open_to_peers(wait, call):
+        return False
+    ports = [one.socket for one in call.descriptors]
+    return all(one is not None and not is_loopback(host_of(one.local)) for one in ports)
 
 
 def _is_open_socket(socket: Socket | None) -> bool:

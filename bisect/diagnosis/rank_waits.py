@@ -21,8 +21,8 @@ from ..base.addresses import host_of, is_loopback, port_of
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Socket
-from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
+from .blocked_syscalls import hears_other_hosts
 from .collective_mismatch import DEFAULT_GROUP
 from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
 from .peer_calls import (
@@ -411,23 +411,26 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if single_rank.group:
         return _make_peer_wait(single_rank, index, unseen_ranks)
     wait = single_rank.wait
-    if unseen_ranks and wait is not None and (host := _find_unseen_host(wait, facts, index)):
-        unseen = f"{wait.detail} on {host}: {unseen_ranks}"
+    if unseen_ranks and wait is not None and (end := _find_unseen_end(wait, single_rank, index)):
+        unseen = f"{wait.detail}{end}: {unseen_ranks}"
         return RankWait(Wait("absent_rank", unseen), unseen_ranks=unseen_ranks)
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
 
 
-def _find_unseen_host(wait: Wait, facts: RankFacts, index: RankIndex) -> str:
-    """Return the node of the job at the other end of a connection that nobody sees: one that is not
-    heard any more, or that of rank 0, which MASTER_ADDR names; "" if it is none.
+def _find_unseen_end(wait: Wait, one: SingleRank, index: RankIndex) -> str:
+    """Return in words where the other end of a connection is that is on a node which nobody sees:
+    one that was heard, that of rank 0 (MASTER_ADDR), or one that is to connect. "" for other waits.
     """
     if wait.kind != "socket" or wait.pid:
         return ""
-    peer, master = host_of(wait.detail.partition(" ")[0]), facts.environment.get("MASTER_ADDR", "")
+    if one.view is not None and hears_other_hosts(wait, one.view.call):
+        return ", to which nobody connects"
+    peer = host_of(wait.detail.partition(" ")[0])
+    master = one.facts.environment.get("MASTER_ADDR", "")
     if peer and peer == master and not is_loopback(peer) and 0 not in index.members:
-        return peer
-    return wait.host
+        return f" on {peer}"
+    return f" on {wait.host}" if wait.host else ""
 
 
 # In each of these a rank may wait for an operation, and nothing in it says for whom.
@@ -511,7 +514,7 @@ def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if missing or index.absent:
         found = _make_wait_for_ranks(call, missing, index)
         return replace(found, waits_for_peers=single_rank.group != "store", place=place)
-    if single_rank.group == "store":
+    if single_rank.group == "store" and not unseen_ranks:
         return RankWait(single_rank.wait)
     alone = not index.others(single_rank)
     peers = index.find_meeting(single_rank.facts.rank)

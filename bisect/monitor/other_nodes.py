@@ -50,7 +50,7 @@ FILE_LIMIT = 1.0
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 CRASH_JOIN_LIMIT = 5.0  # the same once a rank has failed: the job may be over
-# All nodes are to look then, and one verdict is for all.
+# All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
 ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
 

@@ -161,8 +161,8 @@ class Watch:
     async def _join_other_nodes(self) -> None:
         """Join the monitors of other nodes, and look when the one that leads asks for it."""
         job = self.job
-        # Where all ranks here have ended and one has failed, the verdict on all nodes is to come.
-        if job.is_quiet and (job.verdict is not None or find_job_end(job) in (None, "done")):
+        is_to_be_told = job.verdict is None and all(member.left for member in job.members)
+        if job.is_quiet and not is_to_be_told:
             await self._leave_other_nodes("its ranks are past what is watched")
         elif job.nodes is not None:
             if job.nodes.question and not self._paused:

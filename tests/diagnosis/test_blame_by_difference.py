@@ -174,3 +174,68 @@ def test_never_all_where_most_stand_in_one_place(looks: list[Look], data: st.Dat
 def test_a_server_that_most_ranks_ask_is_not_taken_for_the_one_that_stands_elsewhere() -> None:
     asks = look("fetch data.py:7", *_TRAIN, call="recvfrom", descriptors=(silent_peer(),))
     assert culprits(asks, asks, ONE["its own sleep"], asks) != (2,)
+
+
+# ---- few ranks, of which one stands for a reason that has a name ---------------------------------
+
+
+def polling(*frames: str) -> tuple[Look, ...]:
+    """Three looks at a loop that sleeps for a tenth of a second each time."""
+    return tuple(_asleep(frames, at, 0.05) for at in (100.0, 103.0, 106.0))
+
+
+def _asleep(frames: tuple[str, ...], at: float, left: float) -> Look:
+    one = look(*frames, call="clock_nanosleep", at=at)
+    (main,) = one.kernel
+    assert main.syscall is not None
+    return replace(one, kernel=(replace(main, syscall=replace(main.syscall, timeout=left)),))
+
+
+_FINDS = polling("connect star.py:20", "<module> star.py:60")
+_HELD = Descriptor(3, "file", "/tmp/cache.lock")
+NAMED = {
+    "a lock of another program": look(
+        "lock_cache faults.py:30",
+        call="flock",
+        descriptors=(_HELD,),
+        args=(3, 2, 0, 0, 0, 0),
+    ),
+    "a server": ONE["a server"],
+}
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_of_two_the_one_that_looks_again_and_again_waits_for_the_other(named: str) -> None:
+    ranks = [standing(0, NAMED[named]), rank(1, *_FINDS)]
+    verdict = judge_job(job("late"), ranks)
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.ranks.waiting == (1,)
+    assert verdict.guessed
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_of_two_the_one_that_hears_whether_somebody_comes_waits_for_the_other(named: str) -> None:
+    ranks = [standing(0, MANY["a connection that is to come"]), standing(1, NAMED[named])]
+    verdict = judge_job(job("late"), ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0,)
+    assert verdict.guessed
+
+
+def test_a_pipe_with_a_name_is_opened_by_nobody_on_another_host() -> None:
+    accepts, fifo = MANY["a connection that is to come"], ONE["a pipe"]
+    apart = [standing(0, accepts), replace(standing(1, fifo), host="n02")]
+    assert judge_job(job("late"), apart).ranks.culprit == (1,)
+
+
+def test_of_a_long_sleep_the_end_is_known_and_nobody_else_ends_it() -> None:
+    frames = ("pause tools.py:5", "<module> train.py:9")
+    sleeps = [_asleep(frames, at, 90_100.0 - at) for at in (100.0, 103.0, 106.0)]
+    ranks = [standing(0, MANY["a connection that is to come"]), rank(1, *sleeps)]
+    assert judge_job(job("late"), ranks).ranks.culprit == (1,)
+
+
+def test_nobody_is_told_from_the_other_where_both_look_again_or_both_have_a_name() -> None:
+    both = [rank(0, *_FINDS), standing(1, MANY["a connection that is to come"])]
+    assert judge_job(job("late"), both).ranks.culprit == (0, 1)
+    assert culprits(*NAMED.values()) == (0, 1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.process_facts import Look, Socket
-from hangbisect.diagnosis.node_rendezvous import find_node_wait
+from hangbisect.diagnosis.node_rendezvous import find_node_wait, list_disagreements
 from hangbisect.diagnosis.process_snapshot import merge_looks
 
 from .causes.scenes import causes_of
@@ -116,3 +116,40 @@ def test_a_store_that_does_not_answer_is_another_cause() -> None:
     one = agent(STATIC, *CONNECTING)
     found = causes_of((job("still", 1), [rank(0, one, reached=-1)]))
     assert set(found) & {"nodes-not-joined", "rendezvous-unreachable"} == {"rendezvous-unreachable"}
+
+
+# ---- agents of several nodes, seen together ------------------------------------------------------
+
+
+def words(*more: str) -> tuple[str, ...]:
+    return ("torchrun", "--master-addr=n01", "--master-port=29655", *more, "train.py", "--nnodes=9")
+
+
+def test_a_node_rank_that_two_nodes_have_is_told() -> None:
+    found = list_disagreements(
+        {"a": words("--nnodes=2", "--node-rank=0"), "b": words("--nnodes=2", "--node_rank", "0")}
+    )
+    assert found == ["--node-rank is 0 on a and on b: each node needs its own"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        ("--nnodes=2", "--nnodes=3", "--nnodes is 2 on a and 3 on b"),
+        ("--rdzv-id=x", "--rdzv_id=y", "--rdzv-id is x on a and y on b"),
+        ("--rdzv-endpoint=a:1", "--rdzv-endpoint=a:2", "--rdzv-endpoint is a:1 on a and a:2 on b"),
+        ("--rdzv-backend=c10d", "", "--rdzv-backend is c10d on a and not given on b"),
+    ],
+)
+def test_what_agents_have_to_have_in_common_and_have_not_is_told(
+    one: str, other: str, told: str
+) -> None:
+    found = list_disagreements({"a": words(one), "b": words(*filter(None, [other]))})
+    assert found == [f"{told}: the nodes do not meet, or count one another wrong"]
+
+
+def test_nothing_is_told_of_agents_that_agree() -> None:
+    agents = {f"n{k}": words("--nnodes=3", f"--node-rank={k}") for k in range(3)}
+    assert list_disagreements(agents) == []
+    assert list_disagreements({"a": words("--nnodes=3")}) == []
+    assert list_disagreements({}) == []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import FileLock, Look
+from hangbisect.base.identity import ProcessId
+from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket, Thread
 from hangbisect.base.rank_facts import Ended, Gpu, MachineFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
@@ -104,6 +105,55 @@ def test_who_waits_for_the_node_of_rank_0_that_nobody_sees_is_not_to_blame(
     here = job(world=4, local_ranks=(0, 1))
     ranks = [rank(r, asks, reached=11, environment=environment) for r in (0, 1)]
     assert judge_job(here, ranks).ranks.culprit == (0, 1)
+
+
+def accepts(at: str) -> Look:
+    door = Socket(8, "tcp", at, state="LISTEN")
+    descriptor = Descriptor(5, "socket", "socket:[8]", socket=door)
+    return look(
+        "accept STD/socket.py:295", "main star.py:9", call="accept4", descriptors=(descriptor,)
+    )
+
+
+def test_who_hears_who_comes_waits_for_ranks_of_a_node_that_nobody_sees() -> None:
+    """A protocol of the job's own: rank 0 serves, and one node of three has not come."""
+    there = job(world=3, local_ranks=(0, 1), pipeline="")
+    others = look(
+        "readline star.py:12",
+        call="recvfrom",
+        descriptors=(silent_peer("10.0.0.1:9200", remote=ProcessId("n01", 100)),),
+    )
+    ranks = [rank(0, accepts("0.0.0.0:9200")), replace(rank(1, others), host="n02")]
+    verdict = judge_job(there, ranks)
+    assert verdict.ranks.culprit == ()
+    assert 0 in verdict.ranks.waiting
+    assert verdict.cause is not None
+    assert verdict.cause.id == "other-node-missing"
+    assert "2 ranks of 2 nodes are there, of 3" in verdict.cause.matched[0]
+    # All ranks are here, or nobody on another machine can connect: then it is to blame.
+    assert judge_job(job(world=2, pipeline=""), ranks).ranks.culprit == (0,)
+    ranks[0] = rank(0, accepts("127.0.0.1:9200"))
+    assert judge_job(there, ranks).ranks.culprit == (0,)
+
+
+def test_who_asks_the_store_for_a_key_may_wait_for_a_rank_of_a_node_that_nobody_sees() -> None:
+    asks = look(
+        "c10d::TCPStore::doWait libtorch_cpu.so:0",
+        "all_there steps.py:14",
+        "<module> steps.py:30",
+        call="poll",
+        descriptors=(silent_peer("10.0.0.1:9230"),),
+    )
+    asks = replace(asks, threads=tuple(map(_with_native_frame, asks.threads)))
+    waiting = [rank(0, asks)]
+    verdict = judge_job(job(world=2, local_ranks=(0,), pipeline=""), waiting)
+    assert verdict.ranks.culprit == ()
+    assert verdict.ranks.waiting == (0,)
+
+
+def _with_native_frame(thread: Thread) -> Thread:
+    first, *others = thread.frames
+    return replace(thread, frames=(replace(first, native=True), *others))
 
 
 @pytest.mark.parametrize("counted", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"])

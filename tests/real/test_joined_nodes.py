@@ -96,6 +96,33 @@ def test_a_proved_hang_ends_the_ranks_of_all_hosts(hosts_here: HostsHere) -> Non
     made.until(lambda: not any(host.left() for host in made), "something is left")
 
 
+def test_a_crash_on_one_host_is_one_verdict_whatever_becomes_of_the_others(
+    hosts_here: HostsHere,
+) -> None:
+    """The others lose their peer by it, and fail as well."""
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "1", "crash", "1000")
+    assert all(one.end() != 0 for one in started), shown(started)
+    printed = [line for one in started for line in headings(one)]
+    assert [line.split()[0] for line in printed] == ["CRASH"], shown(started)
+    found = [told(host) for host in made.all]
+    assert {one["outcome"] for one in found} == {"crash"}, shown(started)
+    assert [one["ranks"]["culprit"] for one in found] == [[1], [1], [1]], shown(started)
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_who_ended_well_on_one_host_is_told_from_who_waits_on_another(
+    hosts_here: HostsHere,
+) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "1", "leave", "1000")
+    until_told(made.all[:1], started)
+    found = told(made[0])
+    assert found["ranks"]["culprit"] == [1], shown(started)
+    assert found["cause"]["id"] == "rank-left", shown(started)
+    end_all(started)
+
+
 def test_a_host_that_dies_is_named_with_its_last_word(hosts_here: HostsHere) -> None:
     made = hosts_here.make(3, shared=False)
     started = start(hosts_here, made, "-1", "none", "1000")

@@ -8,6 +8,7 @@ from collections import Counter
 from ...base.addresses import is_loopback, port_of
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
+from ..blocked_syscalls import hears_other_hosts
 from ..group_values import number
 from ..node_rendezvous import NodeRendezvous, find_node_rendezvous
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -92,10 +93,19 @@ def _counts_on_other_nodes(scene: Scene) -> Found | None:
     known = subject is not None and subject.rank in scene.situations
     if subject is None or not known or not scene.situations[subject.rank].waits_for_unseen:
         return None
-    if scene.job.unstarted or scene.group != "construction" or _had_a_group(scene):
+    meets = scene.group == "construction" or _hears_who_comes(scene, subject)
+    if scene.job.unstarted or not meets or _had_a_group(scene):
         return None
     here, world = len(scene.job.local_ranks), scene.job.world_size
-    return Found(f"all {here} ranks of this node are there, of {world} in the job")
+    hosts = {facts.host for facts in scene.ranks}
+    those = "this node" if len(hosts) < 2 else f"{len(hosts)} nodes"
+    return Found(f"all {here} ranks of {those} are there, of {world} in the job")
+
+
+def _hears_who_comes(scene: Scene, subject: RankFacts) -> bool:
+    """Return whether the subject waits for anybody to connect, in a protocol of the job's own."""
+    view, own = scene.view, scene.situations[subject.rank].own_wait
+    return view is not None and own is not None and hears_other_hosts(own, view.call)
 
 
 def _had_a_group(scene: Scene) -> bool:
@@ -235,7 +245,7 @@ CAUSES = (
         id="other-node-missing",
         title="the ranks of another node have not come",
         signs=(need(_counts_on_other_nodes, 0.6),),
-        why="All ranks of this node are there and wait for those of another one.",
+        why="All ranks that are seen are there and wait for those of another node.",
         avoid=(
             "look at the other node's output: did its launcher start, can it reach this node?",
             "the same --nnodes and rendezvous address, and a different --node-rank, on every node",

@@ -75,6 +75,32 @@ def test_a_rank_that_two_machines_have_is_left_out_and_said() -> None:
     assert nodes[1].notes[0].startswith("rank 0 runs on a and on b: two jobs")
 
 
+def agent(serves: bool, *more: str) -> RankFacts:
+    """An agent of torchrun's that waits for the others, in the place of a rank."""
+    sockets = [Socket(2, "tcp", "10.0.0.2:5000", "10.0.0.1:29400", "ESTABLISHED")]
+    if serves:
+        sockets = [Socket(1, "tcp", "0.0.0.0:29400", "", "LISTEN")]
+    file = "/v/site-packages/torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py"
+    one = look(7, 1, "pt_elastic", None, Frame("StaticTCPRendezvous.next_rendezvous", file, 67))
+    command = ("torchrun", "--nnodes=3", "--master-addr=n1", "--master-port=29400", *more, "t.py")
+    return RankFacts(0, pid=7, looks=(replace(one, command=command, sockets=tuple(sockets)),) * 2)
+
+
+def test_agents_that_wait_for_one_another_are_no_rank_twice() -> None:
+    """The one that serves the rendezvous tells who has come, wherever it stands."""
+    nodes = [machine("b", agent(False, "--node-rank=1")), machine("a", agent(True))]
+    first, second = merge_nodes(nodes)
+    assert first.ranks == ()
+    assert second.ranks == nodes[1].ranks
+    assert first.notes == second.notes == ()
+
+
+def test_agents_of_one_number_are_told() -> None:
+    nodes = [machine(n, agent(n == "a", "--node-rank=0")) for n in ("a", "b")]
+    notes = [note for one in merge_nodes(nodes) for note in one.notes]
+    assert notes == ["--node-rank is 0 on a and on b: each node needs its own"]
+
+
 def holds_a_lock(rank: RankId, pid: int) -> RankFacts:
     held = FileLock("/nfs/cache/build.lock", 55, None)
     looks = (replace(look(pid, 1, "python", Syscall(0, "read", (0,)), *WAITS), holds=(held,)),) * 2

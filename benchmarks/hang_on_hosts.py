@@ -1,0 +1,380 @@
+"""Whether a hang of several hosts gets one verdict, right about rank, host and cause.
+
+    python benchmarks/hang_on_hosts.py [CASE ...] [--by run,files,attach] [--keep DIR]
+
+CASES are the truth: programs of host_programs/ over two and four hosts without a shared folder,
+in each of which one rank does something else at one place, or one host never starts. A job is
+started twice: under `hangbisect run` on each host (`run`; what its monitors wrote is then put
+together by `hangbisect merge`: `files`; with --apart they do not talk to each other), and without
+us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`).
+
+Right is an answer that blames this rank on this host and no other, has one of the causes, and is
+given once: by `run` one heading of a verdict on all hosts together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hosts_services
+import jobs
+from hosts import Host, Hosts, missing
+
+PROGRAMS = Path(__file__).with_name("host_programs")
+SCRIPTS = Path(sys.executable).parent
+HANGBISECT = str(SCRIPTS / "hangbisect")
+HEADINGS = ("HANG  ", "SILENT  ", "CRASH  ", "INTERRUPTED  ", "SLOW  ")
+TOKEN = "0123456789abcdef0123456789abcdef"
+STALL = 4.0
+LIMIT = 150.0  # seconds for a verdict
+SETTLES = 5.0  # seconds in which a second verdict would be printed
+WAYS = ("run", "files", "attach")
+_SERVICE = """\
+import socket
+server = socket.create_server(("", 9300))
+connections = []
+while True:
+    connections.append(server.accept())
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A hang, and what is right to be said of it."""
+
+    name: str
+    program: str  # of host_programs
+    kind: str  # what one rank does: faults.py
+    place: str
+    nodes: int
+    culprit: int  # a rank; -1: none is to blame
+    causes: tuple[str, ...]
+    a_node: int = 1  # ranks of a host
+    agents: bool = False  # started by torchrun; else each rank by its variables, as by srun
+    outcomes: tuple[str, ...] = ("hang", "silent")
+    absent: int = -1  # the host that never starts
+    says: str = ""  # is found in what the verdict says
+
+
+_SERVICES = ("service-silent", "endpoint-silent")
+_MARKERS = ("lock-file-left", "lock-file-without-owner", "lock-file-of-another", "polling-loop")
+_SKIPPED = ("rank-conditional-collective", "collective-mismatch", "gloo-mismatch")
+_DEAD = ("worker-dead", "dead-producer", "pool-worker-lost", "pipe-writer-gone")
+_UNMET = ("nodes-not-joined", "rendezvous-unreachable", "other-node-missing")
+_LOST = ("rank-died", "killed-from-outside")
+
+CASES = (
+    Case("star-fifo", "star", "fifo", "between", 4, 2, ("pipe-no-writer",)),
+    Case("star-flock", "star", "flock", "before", 2, 0, ("file-lock-held",)),
+    Case("star-import-service", "star", "service", "import", 2, 1, _SERVICES),
+    Case("star-import-marker", "star", "marker", "import", 4, 3, _MARKERS),
+    Case("star-worker", "star", "worker", "between", 2, 1, _DEAD),
+    Case("star-absent", "star", "", "", 4, -1, ("other-node-missing",), absent=3),
+    Case("ring-child", "ring", "child", "between", 4, 3, ("child-program",)),
+    Case("ring-stopped", "ring", "stopped", "between", 4, 1, ("stopped",)),
+    Case("ring-sleep", "ring", "sleep", "end", 2, 0, ("own-code-sleeps",)),
+    Case("ring-flock", "ring", "flock", "rendezvous", 2, 1, ("file-lock-held",)),
+    Case("store-lock", "store_steps", "lock", "rendezvous", 4, 2, ("self-deadlock",)),
+    Case("store-leaves", "store_steps", "leaves", "between", 2, 1, ("rank-left",)),
+    Case(
+        *("store-killed", "store_steps", "killed", "between", 4, 1, _LOST),
+        outcomes=("hang", "silent", "crash"),
+    ),
+    Case("store-service", "store_steps", "service", "before", 4, 0, _SERVICES),
+    Case("gloo-skips", "train", "skips", "collective", 2, 3, _SKIPPED, 2, agents=True),
+    Case("gloo-worker", "train", "worker", "between", 2, 0, _DEAD, 2, agents=True),
+    Case("gloo-fifo", "train", "fifo", "before", 2, 1, ("pipe-no-writer",), 2, agents=True),
+    Case("gloo-service", "train", "service", "end", 2, 2, _SERVICES, 2, agents=True),
+    Case("gloo-lock", "train", "lock", "between", 4, 2, ("self-deadlock",), agents=True),
+    Case("gloo-stopped", "train", "stopped", "before", 4, 3, ("stopped",), agents=True),
+    Case(
+        *("gloo-raises", "train", "raises", "between", 2, 2, ("", "peer-ended-early")),
+        a_node=2,
+        agents=True,
+        outcomes=("crash",),
+    ),
+    Case(
+        *("gloo-absent", "train", "", "", 4, -1, _UNMET),
+        agents=True,
+        absent=2,
+        says="3 of 4 nodes",
+    ),
+)
+
+
+@dataclass
+class Told:
+    """What one way of asking said of a case."""
+
+    way: str
+    verdict: dict[str, Any]
+    printed: int = 1
+    seconds: float = 0.0
+    said: str = field(default="", repr=False)
+
+
+class Job:
+    """A case under way on its hosts; one more host is the world outside of it."""
+
+    def __init__(self, case: Case, made: Hosts, before: list[str], **environ: str) -> None:
+        """Start it; `before` is put before the command of each host."""
+        self.case, self.made = case, made
+        self.nodes, self.outside = made.all[: case.nodes], made.all[-1]
+        self._started: list[subprocess.Popen[str]] = []
+        self._begin_world()
+        for number, host in enumerate(self.nodes):
+            if number != case.absent:
+                self._start(host, [*before, *self._words(number)], self._environ(number) | environ)
+
+    def _begin_world(self) -> None:
+        """Start what is outside of the job: a service that is silent, a holder of a lock."""
+        case, quiet = self.case, {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        words = [sys.executable, "-c", _SERVICE]
+        self._started.append(self.outside.start(words, **quiet))
+        for number, host in enumerate(self.nodes):
+            for file in PROGRAMS.glob("*.py"):
+                shutil.copy(file, host.inside_folder)
+            if case.kind == "flock" and number == case.culprit // case.a_node:
+                holds = ["flock", "/tmp/cache.lock", "sleep", "100000"]
+                self._started.append(host.start(holds, folder="/tmp", **quiet))
+        time.sleep(1.0)
+
+    def _words(self, number: int) -> list[str]:
+        case, program = self.case, f"{self.case.program}.py"
+        if not case.agents:
+            return [sys.executable, program]
+        return [
+            *(str(SCRIPTS / "torchrun"), f"--nnodes={case.nodes}", f"--node-rank={number}"),
+            *(f"--nproc-per-node={case.a_node}", "--master-addr=n1", "--master-port=29400"),
+            program,
+        ]
+
+    def _environ(self, number: int) -> dict[str, str]:
+        case = self.case
+        fault = {"FAULT_RANK": str(case.culprit), "FAULT_KIND": case.kind}
+        fault |= {"FAULT_PLACE": case.place, "FAULT_SERVICE": f"{self.outside.name}:9300"}
+        if case.agents:
+            return fault | {"OMP_NUM_THREADS": "1"}
+        return {
+            **fault,
+            **{"RANK": str(number), "WORLD_SIZE": str(case.nodes), "LOCAL_RANK": "0"},
+            **{"LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(number)},
+            **{"GROUP_WORLD_SIZE": str(case.nodes), "MASTER_ADDR": "n1", "MASTER_PORT": "29400"},
+        }
+
+    def _start(self, host: Host, words: list[str], environ: dict[str, str]) -> None:
+        with self._log(host).open("w") as log:
+            streams: dict[str, Any] = {"stdout": log, "stderr": log}
+            self._started.append(host.start(words, environ, **streams))
+
+    def _log(self, host: Host) -> Path:
+        return self.made.root / f"said-{host.name}"
+
+    def said(self) -> str:
+        """Return what was printed on all hosts."""
+        logs = [self._log(host) for host in self.nodes if self._log(host).exists()]
+        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')}" for log in logs)
+
+    def headings(self) -> list[str]:
+        """Return the first line of each verdict that was printed on any host."""
+        return [line for line in self.said().splitlines() if line.startswith(HEADINGS)]
+
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Return the verdicts of the hosts, in their order."""
+        found = []
+        for host in self.nodes:
+            for path in sorted((host.inside_folder / "run").glob("**/verdict.json")):
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(path.read_text()))
+        return found
+
+    def wait_until_still(self) -> None:
+        """Wait until its processes take no time of a core for three seconds."""
+        end, still, last = time.monotonic() + LIMIT, 0, -1.0
+        while still < 3 and time.monotonic() < end:
+            time.sleep(1.0)
+            used = sum(_seconds_of_cpu(pid) for host in self.nodes for pid in host.processes())
+            still = still + 1 if abs(used - last) < 0.1 and used > 0.1 else 0
+            last = used
+        time.sleep(1.0)
+
+    def end(self) -> None:
+        """End it."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for one in self._started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(one.pid, number)
+            for one in self._started:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    one.wait(20)
+
+
+def _seconds_of_cpu(pid: int) -> float:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+# ---- the three ways ------------------------------------------------------------------------------
+
+
+def watch(case: Case, made: Hosts, apart: bool) -> list[Told]:
+    """Start a case watched; return what it said, and what its files say together."""
+    before = [HANGBISECT, "run", "--run-dir", "run", "--stall", str(STALL)]
+    before += ["--timeout", "launcher=8", "--on-hang", "report", "--"]
+    joins = {"HANGBISECT_NODES": "off"} if apart else {"HANGBISECT_TOKEN": TOKEN}
+    began = time.monotonic()
+    job = Job(case, made, before, **joins)
+    there = case.nodes - (case.absent >= 0)
+    end = began + LIMIT
+    while time.monotonic() < end and not (
+        job.headings() and (not apart or len(job.verdicts()) >= there)
+    ):
+        time.sleep(0.25)
+    seconds = time.monotonic() - began
+    time.sleep(SETTLES)
+    verdicts, headings = job.verdicts(), job.headings()
+    first = next((one for one in verdicts if one["outcome"] != "ok"), {})
+    told = [Told("run", first, len(headings), seconds, job.said())]
+    job.end()
+    told.append(merge(job))
+    return told
+
+
+def merge(job: Job) -> Told:
+    """Return what the run folders of the hosts say together."""
+    folders = [host.inside_folder / "run" for host in job.nodes]
+    words = [HANGBISECT, "merge", "--json", *(str(one) for one in folders if one.is_dir())]
+    began = time.monotonic()
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=120, env=jobs.clean_environ()
+    )
+    said = f"{job.said()}\n{done.stdout}\n{done.stderr}\nstatus {done.returncode}"
+    return Told("files", _read(done.stdout), 1, time.monotonic() - began, said)
+
+
+def attach(case: Case, made: Hosts) -> Told:
+    """Start a case without us, let it stand still, and ask all its hosts."""
+    job = Job(case, made, [])
+    job.wait_until_still()
+    names = ",".join(h.name for n, h in enumerate(job.nodes) if n != case.absent)
+    words = [HANGBISECT, "attach", "--hosts", names, "--json", "--run-dir", "asked"]
+    began = time.monotonic()
+    done = job.outside.run(words, limit=120.0)
+    seconds = time.monotonic() - began
+    file = job.outside.inside_folder / "asked" / "verdict.json"
+    verdict = _read(file.read_text()) if file.exists() else {}
+    said = f"{job.said()}\n--- attach\n{done.stdout}\n{done.stderr}\nstatus {done.returncode}"
+    job.end()
+    return Told("attach", verdict, 1, seconds, said)
+
+
+def _read(text: str) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        found = json.loads(text)
+        return dict(found.get("verdict", found)) if isinstance(found, dict) else {}
+    return {}
+
+
+# ---- what is right -------------------------------------------------------------------------------
+
+
+def find_faults(case: Case, told: Told) -> list[str]:
+    """Return what is wrong with an answer, in words; [] if it is right."""
+    verdict = told.verdict
+    if not verdict:
+        return ["no verdict"]
+    culprit = [] if case.culprit < 0 else [case.culprit]
+    host = f"n{case.culprit // case.a_node + 1}"
+    named = {one["host"] for one in verdict["where"] if one["rank"] in culprit}
+    cause = (verdict["cause"] or {}).get("id", "")
+    wrong = []
+    if verdict["outcome"] not in case.outcomes:
+        wrong.append(f"outcome {verdict['outcome']}")
+    if verdict["ranks"]["culprit"] != culprit:
+        wrong.append(f"rank {verdict['ranks']['culprit']} for {culprit}")
+    elif culprit and named != {host}:
+        wrong.append(f"host {sorted(named)} for {host}")
+    if cause not in case.causes:
+        wrong.append(f"cause {cause or 'none'}")
+    if case.says and case.says not in json.dumps(verdict):
+        wrong.append(f"does not say {case.says}")
+    if told.printed != 1:
+        wrong.append(f"said {told.printed} times")
+    return wrong
+
+
+def try_case(case: Case, ways: list[str], apart: bool) -> list[Told]:
+    """Return what is said of a case by each of the ways."""
+    told: list[Told] = []
+    if {"run", "files"} & {*ways}:
+        with Hosts(case.nodes + 1, shared=False) as made:
+            told += [one for one in watch(case, made, apart) if one.way in ways]
+    # A job that has ended is not there to be asked.
+    if "attach" in ways and case.kind != "raises":
+        with Hosts(case.nodes + 1, shared=False) as made:
+            hosts_services.start_ssh(made)
+            told.append(attach(case, made))
+    return told
+
+
+_PARTS = {"right": "", "rank and host": "rank |host ", "cause": "cause ", "one verdict": "said "}
+
+
+def main() -> int:
+    """Try the cases; return 1 if an answer was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="CASE")
+    parser.add_argument("--by", default=",".join(WAYS))
+    parser.add_argument("--apart", action="store_true", help="monitors that do not talk")
+    parser.add_argument("--keep", type=Path, help="where to leave what was said")
+    options = parser.parse_args()
+    jobs.heed_signals()
+    if why_not := missing() or hosts_services.ssh_missing():
+        print(why_not)
+        return 2
+    chosen = [one for one in CASES if not options.names or one.name in options.names]
+    faults: dict[str, list[list[str]]] = {}
+    for case in chosen:
+        for told in try_case(case, options.by.split(","), options.apart):
+            wrong = find_faults(case, told)
+            faults.setdefault(told.way, []).append(wrong)
+            row = (case.name, told.way, f"{told.seconds:.1f}", "; ".join(wrong) or "right")
+            print(jobs.wide(row, (20, 7, 6, 0)), flush=True)
+            if options.keep:
+                options.keep.mkdir(parents=True, exist_ok=True)
+                text = f"{json.dumps(told.verdict, indent=1)}\n{told.said}"
+                (options.keep / f"{case.name}.{told.way}").write_text(text)
+    for way, found in faults.items():
+        parts = {
+            "right": "",
+            "rank and host": "rank |host ",
+            "cause": "cause ",
+            "one verdict": "said ",
+        }
+        shares = [f"{name} {_share(found, words)}" for name, words in parts.items()]
+        print(f"{way}: {', '.join(shares)}")
+    return int(any(wrong for found in faults.values() for wrong in found))
+
+
+def _share(found: list[list[str]], words: str) -> str:
+    """Return how many answers have none of the faults that begin with these words, of how many."""
+    begins = ("no verdict", *words.split("|")) if words else ("",)
+    right = sum(not any(fault.startswith(begins) for fault in wrong) for wrong in found)
+    return f"{right} of {len(found)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
