@@ -8,8 +8,10 @@ whether the store answers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ..base.addresses import host_of, port_of
-from ..base.command_words import count_nodes, find_meeting_place
+from ..base.command_words import count_nodes, find_meeting_place, given, own_words
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look, Socket
@@ -70,6 +72,33 @@ def find_node_rendezvous(view: ProcessSnapshot) -> NodeRendezvous | None:
     others = tuple(sorted({_name_end(one): host_of(one.peer) for one in served}.values()))
     size = count_nodes(look.command)
     return NodeRendezvous(place, size, others if serves else None, serves or bool(mine))
+
+
+# torch/distributed/run.py: what agents that are to meet have in common, and the number of each.
+_IN_COMMON = ("--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--master-port")
+_OWN = "--node-rank"
+
+
+def list_disagreements(commands: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return in words what agents of several nodes, by host, have not in common of what they need
+    to meet, and which number two of them have.
+    """
+    words = {host: command[: own_words(command)] for host, command in commands.items()}
+    found = []
+    for flag in _IN_COMMON:
+        values = {host: given(one, flag) or "not given" for host, one in words.items()}
+        first = next(iter(values.items()), None)
+        other = next((one for one in values.items() if first and one[1] != first[1]), None)
+        if first is not None and other is not None:
+            differ = f"{flag} is {first[1]} on {first[0]} and {other[1]} on {other[0]}"
+            found.append(f"{differ}: the nodes do not meet, or count one another wrong")
+    hosts: dict[str, str] = {}
+    for host, one in words.items():
+        number = given(one, _OWN)
+        if number is not None and hosts.setdefault(number, host) != host:
+            twice = f"{_OWN} is {number} on {hosts[number]} and on {host}"
+            found.append(f"{twice}: each node needs its own")
+    return found
 
 
 def _name_end(socket: Socket) -> tuple[str, tuple[int, ...]]:

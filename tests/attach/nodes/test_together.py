@@ -80,8 +80,8 @@ def agent(serves: bool, *more: str) -> RankFacts:
     sockets = [Socket(2, "tcp", "10.0.0.2:5000", "10.0.0.1:29400", "ESTABLISHED")]
     if serves:
         sockets = [Socket(1, "tcp", "0.0.0.0:29400", "", "LISTEN")]
-    file = "/v/site-packages/torch/distributed/elastic/rendezvous/static_tcp_rendezvous.py"
-    one = look(7, 1, "pt_elastic", None, Frame("StaticTCPRendezvous.next_rendezvous", file, 67))
+    file = "/v/site-packages/torch/distributed/elastic/agent/server/api.py"
+    one = look(7, 1, "pt_elastic", None, Frame("SimpleElasticAgent._rendezvous", file, 528))
     command = ("torchrun", "--nnodes=3", "--master-addr=n1", "--master-port=29400", *more, "t.py")
     return RankFacts(0, pid=7, looks=(replace(one, command=command, sockets=tuple(sockets)),) * 2)
 
