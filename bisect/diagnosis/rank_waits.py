@@ -514,8 +514,8 @@ def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if missing or index.absent:
         found = _make_wait_for_ranks(call, missing, index)
         return replace(found, waits_for_peers=single_rank.group != "store", place=place)
-    if single_rank.group == "store" and not unseen_ranks:
-        return RankWait(single_rank.wait)
+    if single_rank.group == "store":
+        return RankWait(single_rank.wait, unseen_ranks=unseen_ranks)
     alone = not index.others(single_rank)
     peers = index.find_meeting(single_rank.facts.rank)
     if unseen_ranks:

@@ -258,6 +258,10 @@ class Watch:
         """Look for a reason to end, in the order in which reasons count."""
         job = self.job
         ended = find_job_end(job)
+        if ended == "done" and job.verdict is not None:
+            # Of a rank that stood still and was told to end, its front may say so a moment later.
+            await asyncio.sleep(GONE_TOGETHER)
+            ended = find_job_end(job)
         if ended is not None and ended != "done":
             self._review.forget_silence(ended)
         if ended == "done":

@@ -149,6 +149,8 @@ def test_who_asks_the_store_for_a_key_may_wait_for_a_rank_of_a_node_that_nobody_
     verdict = judge_job(job(world=2, local_ranks=(0,), pipeline=""), waiting)
     assert verdict.ranks.culprit == ()
     assert verdict.ranks.waiting == (0,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "store-key-missing"
 
 
 def _with_native_frame(thread: Thread) -> Thread:
