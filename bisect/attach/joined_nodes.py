@@ -1,5 +1,5 @@
-"""What the machines of one job have told, put together: no rank twice, and of torchrun's agents that
-wait for one another one, with what they do not agree about. Pure.
+"""What the machines of one job have told, put together: no rank twice, and of torchrun's agents
+that wait for one another one, with what they do not agree about. Pure.
 """
 
 from __future__ import annotations
