@@ -24,8 +24,6 @@ from ..base.launchers import SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.words import format_count, join_lines, terminal_width
-from ..diagnosis.node_rendezvous import find_node_rendezvous, list_disagreements
-from ..diagnosis.process_snapshot import merge_looks
 from ..monitor.child_processes import start_report_maker
 from ..monitor.ending import ProcessFamily
 from ..report.terminal import culprit_stack
@@ -42,6 +40,7 @@ from .inquiry import Inquiry
 from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job, find_jobs
 from .judgement import Judgement, judge_nodes
+from .node_agents import keep_one_agent
 from .node_facts import NodeFacts, look_at_job
 from .nodes import NodeAnswer, RemoteJob
 from .processes import ProcessTable
@@ -60,32 +59,9 @@ def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     """Return the machines without ranks that an earlier one has too: of these a note says so. Of
     agents that wait for one another, each in the place of a rank, the one that serves is kept.
     """
-    nodes = _keep_one_agent(nodes)
+    nodes = keep_one_agent(nodes)
     seen: dict[RankId, str] = {}
     return [_drop_double_ranks(node, seen) for node in nodes]
-
-
-def _keep_one_agent(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
-    meetings = {
-        node.host: meeting
-        for node in nodes
-        for facts in node.ranks
-        if (view := merge_looks(facts.looks)) and (meeting := find_node_rendezvous(view))
-    }
-    agents = [node for node in nodes if node.host in meetings]
-    if len(agents) < 2:
-        return [*nodes]
-    kept = next((one for one in agents if meetings[one.host].others is not None), agents[0])
-    commands = {one.host: one.ranks[0].looks[-1].command for one in agents}
-    notes = (*kept.notes, *list_disagreements(commands))
-    return [
-        node
-        if node not in agents
-        else replace(kept, notes=notes)
-        if node is kept
-        else replace(node, ranks=())
-        for node in nodes
-    ]
 
 
 def _drop_double_ranks(node: NodeFacts, seen: dict[RankId, str]) -> NodeFacts:
