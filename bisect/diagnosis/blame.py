@@ -21,7 +21,6 @@ from .common_path import (
     find_few,
     split_places,
 )
-from .expectant_ranks import split_expectant
 from .first_failure import find_first_to_fail
 from .frames import frame_owner, job_frames
 from .gpu_owners import find_ranks_held_by_gpu
@@ -29,6 +28,7 @@ from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
+from .unnamed_waits import split_by_named_wait
 from .wait_graph import WaitGraph
 
 # A healthy rank is found in these as well: on being interrupted they alone accuse nobody.
@@ -161,7 +161,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         or _part_standing_ranks(case, candidates, least)
     )
     is_told = parted.peers or parted.note or len(parted.culprit) < 2
-    return parted if is_told else _part_from_expectant(case, parted.culprit) or parted
+    return parted if is_told else _part_by_named_wait(case, parted.culprit) or parted
 
 
 def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
@@ -225,14 +225,14 @@ def _blame_some(
     return _Blame(tuple(sorted(some)), others)
 
 
-def _part_from_expectant(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
+def _part_by_named_wait(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     """Return those candidates to blame that stand still for a reason that has a name, where all
-    other ones only expect something: a guess, that it is of these. None where it is not so.
+    other ones wait for nobody by name: a guess, that they wait for these. None where it is not so.
     """
-    expectant, named = split_expectant(case, candidates)
-    if not expectant or not named or len(expectant) + len(named) < len(candidates):
+    unnamed, named = split_by_named_wait(case, candidates)
+    if not unnamed or not named or len(unnamed) + len(named) < len(candidates):
         return None
-    return _Blame(named, expectant)
+    return _Blame(named, unnamed)
 
 
 def _part_standing_ranks(

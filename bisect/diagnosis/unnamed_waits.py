@@ -1,4 +1,4 @@
-"""Ranks that stand still and only expect something, and those whose wait has a name.
+"""Ranks that stand still and wait for nobody by name, and those whose wait has a name.
 
 Whoever looks for something again and again, or hears whether anybody connects, has no wait that
 says for whom it is; beside a rank that is kept by a lock, a service, a pipe or a long sleep, it
@@ -21,16 +21,16 @@ from .time_limits import is_asleep, read_time_left, waits_anew
 _LONGEST_PAUSE = 60.0  # seconds: whoever sleeps for longer in one go does not look again and again
 
 
-def split_expectant(
+def split_by_named_wait(
     case: Case, ranks: Sequence[RankId]
 ) -> tuple[tuple[RankId, ...], tuple[RankId, ...]]:
-    """Return those of `ranks` that only expect something, and those whose wait has a name; who is
+    """Return those of `ranks` that wait for nobody by name, and those whose wait has a name; who is
     gone, or waits in any other way, is neither.
     """
     living = [facts for rank in ranks if (facts := case.facts(rank)) and not is_gone(facts)]
-    expectant = tuple(r.rank for r in living if _looks_again(r) or _hears_who_comes(case, r))
-    named = tuple(r.rank for r in living if r.rank not in expectant and _has_reason(case, r))
-    return expectant, named
+    unnamed = tuple(r.rank for r in living if _looks_again(r) or _hears_who_comes(case, r))
+    named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
+    return unnamed, named
 
 
 def _looks_again(facts: RankFacts) -> bool:
