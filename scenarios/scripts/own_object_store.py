@@ -72,5 +72,5 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['sleep', 'get', 'exchange']
-# causes = ["polling-loop", "unknown"]
+# causes = ["polling-loop", "other-round", "unknown"]
 # ///

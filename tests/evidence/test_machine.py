@@ -233,7 +233,7 @@ int nvmlDeviceGetP2PStatus(void *one, void *other, int what, int *status)
     return a == 0 && b == 2 ? 3 : 0;
 }
 """
-ENOUGH, SHORT = 60.0, 4.0  # seconds for the probe: more than it takes, and where it is to run out
+ENOUGH, SHORT = 60.0, 10.0  # seconds for the probe: more than it takes, and where it is to run out
 Answer = tuple[tuple[Gpu, ...], tuple[str, ...]]
 
 
