@@ -320,6 +320,8 @@ class OtherNodes:
         order = sorted(answers, key=lambda one: (one.join.node != self._node, one.join.node))
         nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict) for a in order]
         ended = asker.report.ended
+        if any(one.report.ended == "crash" for one in answers):  # while another one asked
+            ended = "crash"
         if ended in ("still", "late"):
             at_work = await call_in_thread(find_who_goes_on, nodes)
             if at_work:

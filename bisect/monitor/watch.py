@@ -92,6 +92,7 @@ class Watch:
         self._suspension = Suspension(job)
         self._paused = ""  # why the job is kept from running
         self._all_ended = False
+        self._has_judged_end = False
         self._stillness: dict[int, Stillness] = {}  # by rank
         self._inquiry: Inquiry | None = None
         self._training = TrainingWatch(job)
@@ -161,7 +162,8 @@ class Watch:
     async def _join_other_nodes(self) -> None:
         """Join the monitors of other nodes, and look when the one that leads asks for it."""
         job = self.job
-        is_to_be_told = job.verdict is None and all(member.left for member in job.members)
+        is_open = job.verdict is None or job.verdict.outcome == "silent"
+        is_to_be_told = is_open and all(member.left for member in job.members)
         if job.is_quiet and not is_to_be_told:
             await self._leave_other_nodes("its ranks are past what is watched")
         elif job.nodes is not None:
@@ -251,6 +253,8 @@ class Watch:
             return now > job.began + (GONE_TOGETHER if gone else NOBODY_SPEAKS)
         if job.verdict is None:
             return job.failures.is_hopeless(JUDGE) and have_all_ended(job)
+        if job.verdict.outcome == "silent" and not self._has_judged_end and find_job_end(job):
+            return False  # ranks ended while the other nodes were heard
         # What sits in the kernel cannot be ended; it has been named.
         return have_all_ended(job) or (job.was_ended and now > job.closed_at + OUTLIVED)
 
@@ -262,6 +266,7 @@ class Watch:
             # Of a rank that stood still and was told to end, its front may say so a moment later.
             await asyncio.sleep(GONE_TOGETHER)
             ended = find_job_end(job)
+        self._has_judged_end = ended is not None
         if ended is not None and ended != "done":
             self._review.forget_silence(ended)
         if ended == "done":
