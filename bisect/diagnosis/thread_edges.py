@@ -10,6 +10,7 @@ is `likely`, not `hard`. The same goes for which thread of a process has the loc
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..base.library_functions import find_lock_poll
 from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Thread
@@ -106,18 +107,14 @@ class ThreadEdges:
             shows = f"it waits for its end{_format_thread_place(thread)}"
             self._drawing.link(source, self._node_of(joined.os_id), "thread", shows, likely=True)
             return True
-        frame = next((f for f in thread.frames if f.takes is not None), None)
-        lock = frame.takes if frame is not None else None
-        if frame is None or lock is None or not lock.identity:
+        held = find_held_lock(self._look, thread)
+        if held is None:
             return False
-        holder = find_lock_holder(self._look, thread, lock)
-        if holder is None:
-            return False
-        self._held_lock(source, thread, lock, holder)
+        self._held_lock(source, thread, held)
         return True
 
-    def _held_lock(self, source: str, thread: Thread, lock: CodeLock, holder: Thread) -> None:
-        draw = self._drawing
+    def _held_lock(self, source: str, thread: Thread, held: HeldLock) -> None:
+        draw, lock, holder = self._drawing, held.lock, held.holder
         called = draw.name_on(self._facts.host, f"lock {lock.name}")
         if not draw.is_free(called, f"{self._name}: {lock.identity}"):
             called = f"{called} of {self._name} at {lock.identity}"
@@ -177,10 +174,26 @@ class ThreadEdges:
         return name
 
 
-def find_lock_holder(look: Look, waits: Thread, lock: CodeLock) -> Thread | None:
-    """Return the other thread that has a lock, by the frames; None if none has, or several may."""
+class HeldLock(NamedTuple):
+    """A lock that a thread waits for and another one has, as frames tell."""
+
+    lock: CodeLock
+    frame: Frame  # in which it is waited for
+    holder: Thread
+
+
+def find_held_lock(look: Look, waits: Thread) -> HeldLock | None:
+    """Return the lock that a thread waits for and the other thread that has it; None if it waits
+    for none, or if none has it, or several may.
+    """
+    frame = next((one for one in waits.frames if one.takes is not None), None)
+    lock = frame.takes if frame is not None else None
+    if frame is None or lock is None or not lock.identity:
+        return None
     holders = [one for one in look.threads if one.os_id and lock in _list_locks(one)]
-    return holders[0] if len(holders) == 1 and holders[0] is not waits else None
+    if len(holders) != 1 or holders[0] is waits:
+        return None
+    return HeldLock(lock, frame, holders[0])
 
 
 def _is_of_thread(frame: Frame) -> bool:

@@ -23,6 +23,7 @@ from pathlib import Path
 from ..base.deadline import run_command
 from ..base.rank_facts import RankFacts
 from .descriptors import read_links
+from .recorder_pipe import write_byte
 
 _DEBUGGER = "cuda-gdb"
 _ALLOWS = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP"
@@ -59,7 +60,7 @@ def dump_gpu(facts: RankFacts, limit: float) -> Path | None:
     """
     pipe, until = _find_pipe(facts), time.monotonic() + limit
     since = time.time() - _CLOCK_TICK
-    if pipe is None or not _write_byte(pipe):
+    if pipe is None or not write_byte(pipe):
         return None
     sizes: dict[Path, tuple[int, float]] = {}  # with the time since which it has not grown
     while time.monotonic() < until:
@@ -144,16 +145,3 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
     parts = {"%h": r"[^/]*", "%p": r"\d+", "%t": r"\d+"}
     words = re.split(r"(%[hpt])", pattern)
     return re.compile("".join(parts.get(word, re.escape(word)) for word in words) + r"$")
-
-
-def _write_byte(path: str) -> bool:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return os.write(descriptor, b"1") == 1
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)

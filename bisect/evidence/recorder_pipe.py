@@ -58,7 +58,7 @@ def ask_recorders(
     waiting: dict[RankId, Mapping[str, str]] = {
         facts.rank: facts.environment
         for facts in ranks
-        if (path := find_recorder_pipe(facts)) is not None and _write_byte(path)
+        if (path := find_recorder_pipe(facts)) is not None and write_byte(path)
     }
     while waiting:
         offset = time.monotonic() - time.time()
@@ -72,7 +72,7 @@ def ask_recorders(
         time.sleep(_PAUSE)
 
 
-def _write_byte(path: str) -> bool:
+def write_byte(path: str) -> bool:
     """Write a byte to a pipe; return whether somebody has it open to read. Waits for nobody."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -8,7 +8,7 @@ from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
-from ..thread_edges import find_lock_holder
+from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
 from .signs import (
@@ -179,25 +179,19 @@ def waits_for_a_thread(scene: Scene) -> Found | None:
     frame = _waiting_frame(scene)
     if frame is not None:
         return Found(f"the main thread waits in {format_frame(frame)}")
-    found = _find_lock_holder(scene)
-    if found is None:
+    held = _find_held_lock(scene)
+    if held is None:
         return None
-    frame, holder = found
-    name = frame.takes.name if frame.takes is not None else "a lock"
-    words = f"the main thread waits for {name} in {format_frame(frame)}"
-    return Found(f"{words}, which thread {holder.name or holder.os_id} has")
+    words = f"the main thread waits for {held.lock.name} in {format_frame(held.frame)}"
+    return Found(f"{words}, which thread {held.holder.name or held.holder.os_id} has")
 
 
-def _find_lock_holder(scene: Scene) -> tuple[Frame, Thread] | None:
-    """Return the frame in which the main thread takes a lock, and the thread that has it."""
+def _find_held_lock(scene: Scene) -> HeldLock | None:
+    """Return the lock that the main thread waits for and another thread has."""
     view = scene.view
     if view is None or view.main is None or scene.call != "futex":
         return None
-    frame = next((one for one in view.main.frames if one.takes is not None), None)
-    if frame is None or frame.takes is None or not frame.takes.identity:
-        return None
-    holder = find_lock_holder(view.look, view.main, frame.takes)
-    return None if holder is None else (frame, holder)
+    return find_held_lock(view.look, view.main)
 
 
 def find_stuck_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
@@ -217,21 +211,21 @@ def _find_joined_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
     frame, view = _waiting_frame(scene), scene.view
     if frame is None or view is None or unqualified_name(frame.name) not in _JOINS:
         return None
-    tasks = {task.tid: task for task in view.look.kernel}
     others = [thread for thread in view.threads if thread is not view.main]
     is_clear = len(others) == 1 or (bool(others) and all(map(_find_barrier, others)))
-    task = tasks.get(others[0].os_id or 0) if is_clear else None
-    return (others[0], task) if task is not None and task.state in "SD" else None
+    return _if_still(view, others[0]) if is_clear else None
 
 
 def _find_still_holder(scene: Scene) -> tuple[Thread, Kernel] | None:
     """Return the thread that has the lock the main thread waits for, where it stands still."""
-    found = _find_lock_holder(scene)
-    if found is None or scene.view is None:
-        return None
-    tasks = {task.tid: task for task in scene.view.look.kernel}
-    task = tasks.get(found[1].os_id or 0)
-    return (found[1], task) if task is not None and task.state in "SD" else None
+    held = _find_held_lock(scene)
+    return _if_still(scene.view, held.holder) if held is not None and scene.view else None
+
+
+def _if_still(view: ProcessSnapshot, thread: Thread) -> tuple[Thread, Kernel] | None:
+    """Return a thread and how the kernel sees it, None if it does not stand still."""
+    task = next((one for one in view.look.kernel if one.tid == (thread.os_id or 0)), None)
+    return (thread, task) if task is not None and task.state in "SD" else None
 
 
 def _find_barrier(thread: Thread) -> Frame | None:
