@@ -235,6 +235,58 @@ def test_an_address_mapped_from_ipv4_is_the_same_address() -> None:
     assert second.looks[0].sockets[0].remote == ProcessId("n1", 100)
 
 
+def waits_for(peer: str) -> RankFacts:
+    """Rank 0 on n1, which reads from a peer that nobody who was looked at has."""
+    reading = look(
+        *("recv train.py:5", "<module> train.py:9"),
+        call="recvfrom",
+        descriptors=(connected("10.0.0.1:9100", peer),),
+    )
+    return on("n1", rank(0, reading, reading))
+
+
+ENDED = on("n2", gone(1, 0), left_at=110.0)
+
+
+def test_a_rank_that_ended_before_anybody_looked_had_the_end_that_nobody_has() -> None:
+    """What it started keeps the connection open: without this rank 0 is blamed for a server that
+    does not answer.
+    """
+    here = node("n1", waits_for("10.0.0.2:39300"), outcome="silent")
+    there = replace(node("n2", ENDED, ended="done"), address="10.0.0.2")
+    found = judge(here, there)
+    assert found.ranks.culprit == (1,)
+    assert found.cause is not None
+    assert found.cause.id == "rank-left"
+    assert ("10.0.0.2:39300", "rank 1") in [(edge.source, edge.target) for edge in found.chain]
+
+
+def test_of_one_that_ended_and_one_that_was_seen_without_it_the_first_had_it() -> None:
+    others = look("f t.py:1", sockets=(connected("10.0.0.2:5", "10.0.0.9:80").socket,))
+    lives = replace(on("n2", rank(2, others, others)), pid=101)
+    first, second, third = connect_nodes([waits_for("10.0.0.2:39300"), ENDED, lives])
+    (kernel,) = first.looks[0].kernel
+    assert kernel.syscall is not None
+    (named,) = kernel.syscall.descriptors
+    assert named.socket is not None
+    assert named.socket.remote == ProcessId("n2", 100)
+    assert (second, third) == (ENDED, lives)
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.3:39300", "10.0.0.1:39300"])
+def test_an_end_on_another_machine_was_not_that_rank_s(peer: str) -> None:
+    ranks = [waits_for(peer), ENDED]
+    assert connect_nodes(ranks, {"10.0.0.2": "n2"}) == ranks
+
+
+def test_an_end_that_a_rank_may_have_which_was_not_looked_at_is_left_open() -> None:
+    unseen = replace(on("n2", rank(2)), pid=101)
+    both = replace(ENDED, rank=3, pid=102)
+    for more in (unseen, both):
+        ranks = [waits_for("10.0.0.2:39300"), ENDED, more]
+        assert connect_nodes(ranks, {"10.0.0.2": "n2"}) == ranks
+
+
 def test_both_ends_on_one_node_are_left_to_its_own_evidence() -> None:
     mine = connected("10.0.0.1:5", "10.0.0.1:9").socket
     other = connected("10.0.0.1:9", "10.0.0.1:5").socket
