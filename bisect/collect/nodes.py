@@ -27,6 +27,7 @@ from ..base.rank_facts import (
 from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks
 from ..diagnosis.proof_of_hang import find_proof_of_hang
+from ..diagnosis.single_ranks import is_gone
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.wait_graph import WaitGraph
@@ -40,6 +41,7 @@ class RecordedNode:
     record: NodeRecord
     ranks: tuple[RankFacts, ...]  # with their looks; () where these could not be read
     verdict: Verdict
+    address: str = ""  # by which it reached the node that judges, where it did
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def judge_nodes(
     facts = replace(facts, local_ranks=tuple(sorted(known)), lost_nodes=tuple(lost))
     notes = (*facts.notes, *doubles, *map(_note_later_end, later), *_note_absent(facts, nodes))
     facts = replace(facts, notes=notes)
-    seen = Snapshot(mark_lost_ends(connect_nodes(ranks), lost))
+    connected = connect_nodes(ranks, _list_addresses(judged))
+    seen = Snapshot(mark_lost_ends(connected, lost))
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
@@ -89,7 +92,8 @@ def find_who_goes_on(nodes: Sequence[RecordedNode]) -> str:
     ended, judged, _ = _choose_nodes(nodes)
     if ended is not None:
         return ""
-    seen = Snapshot(connect_nodes(_join_ranks(judged, nodes[0].record.clock)[0]))
+    ranks, _ = _join_ranks(judged, nodes[0].record.clock)
+    seen = Snapshot(connect_nodes(ranks, _list_addresses(judged)))
     classes = classify_ranks(seen.ranks, seen.waits)
     if classes.hung:
         return ""
@@ -269,20 +273,53 @@ def _shift_look(look: Look, offset: float) -> Look:
 _Ends = tuple[str, str]  # local and peer, as the other side has them
 
 
-def connect_nodes(ranks: Sequence[RankFacts]) -> list[RankFacts]:
-    """Return the ranks; a socket whose other end a process on another machine has says which."""
+def connect_nodes(
+    ranks: Sequence[RankFacts], addresses: Mapping[str, str] | None = None
+) -> list[RankFacts]:
+    """Return the ranks; a socket whose other end a process on another machine has says which.
+    `addresses` are those of hosts that are known without their sockets.
+
+    An end that nobody has who was looked at was that of the one rank there that has ended, if there
+    is one: what a rank has started may keep its connections open.
+    """
     if len({facts.host for facts in ranks}) < 2:
         return [*ranks]
     owners: dict[_Ends, ProcessId] = {}
+    hosts = dict(addresses or {})
     for facts in ranks:
         for looks in (facts.looks, *facts.children):
             last = looks[-1:]
             for socket in (s for k in last for s in (*k.sockets, *_list_called_sockets(k))):
                 if ends := _read_ends(socket):
                     owners.setdefault(ends, ProcessId(facts.host, looks[-1].pid))
+                    hosts.setdefault(host_of(ends[0]), facts.host)
+    ended = _find_only_ended(ranks)
+    for local, peer in [*owners] if ended else ():
+        if (peer, local) not in owners and (had := ended.get(hosts.get(host_of(peer), ""))):
+            owners[peer, local] = had
     if not any((peer, local) in owners for local, peer in owners):
-        return [*ranks]  # nobody who was looked at has the other end of anything
+        return [*ranks]  # nobody has the other end of anything
     return [_connect_rank(facts, owners) for facts in ranks]
+
+
+def _find_only_ended(ranks: Sequence[RankFacts]) -> dict[str, ProcessId]:
+    """Return by host the rank that has ended there, where it is the only one and each other one
+    there was looked at.
+    """
+    found = {}
+    for host in {facts.host for facts in ranks}:
+        here = [facts for facts in ranks if facts.host == host]
+        ended = [facts for facts in here if is_gone(facts)]
+        are_seen = all(facts.looks for facts in here if facts not in ended)
+        if len(ended) == 1 and ended[0].pid is not None and are_seen:
+            found[host] = ProcessId(host, ended[0].pid)
+    return found
+
+
+def _list_addresses(nodes: Sequence[RecordedNode]) -> dict[str, str]:
+    """Return the host of each address by which a node reached the one that judges."""
+    known = ((one.address.removeprefix("::ffff:"), one.record.host) for one in nodes)
+    return {address: host for address, host in known if address and not is_loopback(address)}
 
 
 def mark_lost_ends(ranks: Sequence[RankFacts], lost: Sequence[LostNode]) -> list[RankFacts]:

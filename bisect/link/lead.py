@@ -55,6 +55,7 @@ class NodeAnswer:
     facts: tuple[RankFacts, ...] = ()
     clock_error: float = 0.0  # seconds by which its clock, as the record has it, may be off
     at: float = 0.0  # when it was here, monotonic
+    address: str = ""  # by which it reached the lead
 
 
 @dataclass(frozen=True)
@@ -263,6 +264,7 @@ class Lead:
             return
         peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), tuple(peer.coming))
         peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
+        peer.answer.address = peer.address
         peer.report, peer.coming = None, []
         self._changed.set()
         if report.asks and (self._inquiring is None or self._inquiring.done()):

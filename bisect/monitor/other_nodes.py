@@ -318,7 +318,7 @@ class OtherNodes:
         from ..diagnosis.snapshot import Snapshot
 
         order = sorted(answers, key=lambda one: (one.join.node != self._node, one.join.node))
-        nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict) for a in order]
+        nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
         ended = asker.report.ended
         if any(one.report.ended == "crash" for one in answers):  # while another one asked
             ended = "crash"
