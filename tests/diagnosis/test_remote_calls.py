@@ -161,6 +161,31 @@ def test_a_function_of_that_name_elsewhere_waits_for_nobody() -> None:
     assert 0 in culprits(rank(0, own), rank(1, STUCK))
 
 
+@pytest.mark.parametrize("other", [STUCK, RECV])
+def test_where_nobody_runs_what_was_called_who_stands_elsewhere_is_waited_for(other: Look) -> None:
+    """A function that answers later (functions.async_execution) has no thread while it waits: a
+    parameter server that answers once all have pushed. Who calls and who leaves waits for the rank
+    that has done neither.
+    """
+    ranks = rank(0, leaves("w0")), rank(1, calls("w0")), rank(2, calls("w0")), rank(3, other)
+    found = judge_job(job(world=4), list(ranks))
+    assert (tuple(found.ranks.culprit), tuple(found.ranks.waiting)) == ((3,), (0, 1, 2))
+    without_server = judge_job(job(), [rank(0, calls("w2")), rank(1, other)])
+    assert (tuple(without_server.ranks.culprit), tuple(without_server.ranks.waiting)) == (
+        (1,),
+        (0,),
+    )
+
+
+def test_a_rank_in_a_collective_is_not_elsewhere() -> None:
+    meets = look(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356",
+        "wrapper SP/torch/distributed/c10d_logger.py:83",
+        "<module> train.py:9",
+    )
+    assert culprits(rank(0, leaves("w0")), rank(1, calls("w0")), rank(2, meets)) != (2,)
+
+
 def _calls_whom(to: str, *workers: Worker, world: int = 0) -> RankId | None:
     (call, *_) = calls(to).threads[0].frames
     return choose_server(call, 0, [Worker(0, "", False), *workers], world or len(workers) + 1)
