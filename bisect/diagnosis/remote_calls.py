@@ -50,6 +50,12 @@ def find_remote_call(frames: Iterable[Frame]) -> Frame | None:
     return inner
 
 
+def stands_in_remote_calls(frames: Iterable[Frame]) -> bool:
+    """Return whether a thread runs a function for a worker, calls one, or waits until all came."""
+    roles = (Role.CALLS_WORKER, Role.SERVES_WORKER, Role.LEAVES_WORKERS, Role.MEETS_WORKERS)
+    return any(has_role(one.file, one.name, role) for one in frames for role in roles)
+
+
 def find_meeting_of_workers(view: ProcessSnapshot) -> Frame | None:
     """Return the function that the job called, in which the main thread waits until all workers
     have come; None if it does not, or if a thread of the process runs a function, for which all

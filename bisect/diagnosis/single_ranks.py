@@ -29,6 +29,7 @@ from .remote_calls import (
     find_remote_call,
     find_workers,
     read_called,
+    stands_in_remote_calls,
 )
 
 _MOST_DIGITS = 7  # of a WORLD_SIZE: one beyond is a typing error
@@ -210,23 +211,35 @@ def _make_remote_wait(one: SingleRank, call: Frame, workers: Sequence[Worker]) -
 
 
 def _add_meetings_of_workers(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
-    """Return `indexed`; who waits until all workers have come waits for its peers, unless one of
-    these waits for a remote call of which it is not known who runs it: perhaps nobody does.
+    """Return `indexed`; who waits until all workers have come waits for its peers. Where another
+    waits for a remote call of which it is not known who runs it, perhaps nobody does: then it must
+    have peers that are neither called nor come, and it waits for these as well.
     """
     meetings = _find_calls(indexed, find_meeting_of_workers)
-    others = (one for one in indexed if one.facts.rank not in meetings)
-    if not meetings or any(map(_calls_unknown, others)):
+    unknown = {one.facts.rank: call for one in indexed if (call := _find_unknown_call(one))}
+    unknown = {rank: call for rank, call in unknown.items() if rank not in meetings}
+    if unknown and not any(map(_stands_elsewhere, indexed)):
         return indexed
+    waits = {**meetings, **unknown}
     return [
-        _make_meeting_wait(one, meetings[one.facts.rank]) if one.facts.rank in meetings else one
+        _make_meeting_wait(one, waits[one.facts.rank]) if one.facts.rank in waits else one
         for one in indexed
     ]
 
 
-def _calls_unknown(one: SingleRank) -> bool:
+def _find_unknown_call(one: SingleRank) -> Frame | None:
+    """Return the remote call in which a rank waits for it is not known whom, None if in none."""
     if one.view is None or one.wait is None or one.wait.rank is not None:
+        return None
+    return find_remote_call(one.view.frames)
+
+
+def _stands_elsewhere(one: SingleRank) -> bool:
+    """Return whether a rank lives, and waits neither for peers nor in what RPC is made of."""
+    view = one.view
+    if view is None or one.wait is None or one.group or one.wait.rank is not None:
         return False
-    return find_remote_call(one.view.frames) is not None
+    return not any(stands_in_remote_calls(thread.frames) for thread in view.threads)
 
 
 def _make_meeting_wait(one: SingleRank, met: Frame) -> SingleRank:
