@@ -128,6 +128,38 @@ def test_a_worker_of_the_rank_is_no_program() -> None:
     assert "child-program" not in causes_of((job(), [first(LOADER, one), held(1)]))
 
 
+def test_a_process_of_multiprocessing_is_no_program_however_its_interpreter_is_spelled() -> None:
+    """spawn starts sys.executable, whatever word the rank itself was started with; nobody can run
+    its line by hand.
+    """
+    joins = look(
+        "Popen.poll STD/multiprocessing/popen_fork.py:27",
+        "Popen.wait STD/multiprocessing/popen_fork.py:43",
+        "BaseProcess.join STD/multiprocessing/process.py:149",
+        "<module> train.py:45",
+        call="wait4",
+        args=(300, 0, 0, 0),
+    )
+    joins = replace(joins, command=("python", "train.py"))
+    acts = look(
+        "Queue.put STD/multiprocessing/queues.py:89",
+        "act train.py:19",
+        "BaseProcess.run STD/multiprocessing/process.py:108",
+        "spawn_main STD/multiprocessing/spawn.py:122",
+        pid=300,
+        ppid=100,
+        name="python",
+        call="futex",
+    )
+    spawned = (
+        "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=6, pipe_handle=8)"
+    )
+    acts = replace(acts, command=("/usr/bin/python", "-c", spawned, "--multiprocessing-fork"))
+    found = causes_of((job(world=1), [first(joins, acts)]))
+    assert "child-program" not in found
+    assert "act (train.py:19)" in found["child-process-stuck"].why
+
+
 def test_a_rank_that_is_stopped_while_a_program_runs_is_stopped() -> None:
     asleep = replace(RUNS, state="T", kernel=(replace(RUNS.kernel[0], state="T"),))
     found = causes_of((job(), [first(asleep, program("aws")), held(1)]))
