@@ -328,3 +328,12 @@ def is_resource_tracker(words: Sequence[str]) -> bool:
     processes, with the variables that the one who started it has just then.
     """
     return any("multiprocessing.resource_tracker" in word for word in words)
+
+
+def starts_for_multiprocessing(words: Sequence[str]) -> bool:
+    """Return whether a command is a process of multiprocessing's, or a server that forks these
+    (multiprocessing/spawn.py, get_command_line; multiprocessing/forkserver.py).
+    """
+    return any("multiprocessing.forkserver" in word for word in words) or (
+        "--multiprocessing-fork" in words
+    )

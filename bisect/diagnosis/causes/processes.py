@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...base.command_words import starts_for_multiprocessing
 from ...base.process_facts import Look
 from ...base.server_processes import find_server_process
 from ..process_snapshot import ProcessSnapshot
@@ -154,6 +155,8 @@ def _awaited_program(scene: Scene) -> Look | None:
         scene.view.look.command[:1] if scene.view else ()
     ):
         return None  # a worker, not a program
+    if starts_for_multiprocessing(direct.command):
+        return None  # nor are the processes of multiprocessing
     if _child_of_vfork(scene) is not None:
         return None  # none yet
     program = direct

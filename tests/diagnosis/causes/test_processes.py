@@ -129,7 +129,7 @@ def test_a_worker_of_the_rank_is_no_program() -> None:
 
 
 def test_a_process_of_multiprocessing_is_no_program_however_its_interpreter_is_spelled() -> None:
-    """spawn starts sys.executable, whatever word the rank itself was started with; nobody can run
+    """It starts sys.executable, whatever word the rank itself was started with; nobody can run
     its line by hand.
     """
     joins = look(
