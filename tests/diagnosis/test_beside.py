@@ -1,0 +1,165 @@
+"""A process beside the ranks, started with them and by none of them, which a rank asks: a rollout
+engine, a replay buffer, a coordinator. It is no stranger: where it stands still it is to blame, and
+what it or its own worker stands in is the cause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.base.identity import UnknownRank
+from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_snapshot
+
+from .made_up import ALL_REDUCE, job, look, rank
+
+SERVER, WORKER = 90, 91
+ADDRESS = "127.0.0.1:5000"
+ANSWERS = Socket(8, "tcp", local=ADDRESS, peer="127.0.0.1:41000", state="ESTABLISHED")
+
+
+def asks(server: int = SERVER) -> Look:
+    """A rank that waits for the answer to a request."""
+    socket = Socket(
+        7,
+        "tcp",
+        local="127.0.0.1:41000",
+        peer=ADDRESS,
+        state="ESTABLISHED",
+        received=0,
+        peer_pids=(server,),
+        peer_names=("python",),
+    )
+    end = Descriptor(13, "socket", "socket:[7]", socket=socket)
+    return look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse.begin STD/http/client.py:325",
+        "urlopen STD/urllib/request.py:216",
+        "generate train.py:27",
+        "<module> train.py:43",
+        call="recvfrom",
+        descriptors=(end,),
+        sockets=(socket,),
+    )
+
+
+def server(*frames: str, **more: object) -> Look:
+    more.setdefault("sockets", (ANSWERS,))
+    more.setdefault("command", ("python", "serve.py", "5000"))
+    return look(*frames, pid=SERVER, ppid=70, **more)  # type: ignore[arg-type]
+
+
+READS_ITS_WORKER = server(
+    "Connection._recv STD/multiprocessing/connection.py:395",
+    "_ConnectionBase.recv STD/multiprocessing/connection.py:250",
+    "Handler.do_POST serve.py:30",
+    "ThreadingMixIn.process_request_thread STD/socketserver.py:691",
+    call="read",
+    descriptors=(
+        Descriptor(
+            5,
+            "socket",
+            "socket:[30]",
+            socket=Socket(
+                30,
+                "unix",
+                state="ESTABLISHED",
+                peer_pids=(SERVER, WORKER),
+                peer_names=("python",) * 2,
+            ),
+        ),
+    ),
+)
+POLLS = look(
+    "load_adapter serve.py:12",
+    "work serve.py:18",
+    "BaseProcess.run STD/multiprocessing/process.py:108",
+    pid=WORKER,
+    ppid=SERVER,
+    call="clock_nanosleep",
+    command=("python", "serve.py", "5000"),
+)
+
+
+def judge(*around: Look, first: Look | None = None, others: int = 1) -> Verdict:
+    one = rank(0, *(first or asks(),) * 3)
+    one = replace(
+        one, children=tuple((it,) * 3 for it in around), beside=tuple(it.pid for it in around)
+    )
+    ranks: list[RankFacts] = [one, *(rank(n, *(ALL_REDUCE,) * 3) for n in range(1, others + 1))]
+    verdict, _ = judge_snapshot(job(ended="still", world=len(ranks)), Snapshot(ranks))
+    return verdict
+
+
+def said(verdict: Verdict) -> str:
+    cause = verdict.cause
+    told = (cause.why, *cause.matched, *cause.avoid) if cause is not None else ()
+    return "\n".join([*told, *(f"{e.source} {e.target} {e.evidence}" for e in verdict.chain)])
+
+
+def test_what_a_rank_asks_and_what_that_waits_for_is_followed_to_its_end() -> None:
+    verdict = judge(READS_ITS_WORKER, POLLS)
+    assert verdict.ranks.culprit == (UnknownRank("n01", WORKER),)
+    assert set(verdict.ranks.waiting) == {0, 1}
+    assert verdict.cause is not None
+    assert verdict.cause.id != "endpoint-silent"
+    assert "load_adapter (serve.py:12)" in said(verdict)
+    assert [one.pid for one in verdict.where] == [WORKER]
+
+
+def test_one_that_is_stopped_is_said_to_be_so() -> None:
+    verdict = judge(server("serve buffer.py:22", state="T", call="", wchan="do_signal_stop"))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "stopped"
+    assert "kill -CONT 90" in said(verdict)
+    assert 1 in verdict.ranks.waiting
+
+
+def test_one_that_waits_for_a_rank_in_turn_is_not_blamed_alone() -> None:
+    """A server that waits in the group for the weights, for a rank that has not joined it."""
+    meets = server(
+        "_create_c10d_store SP/torch/distributed/rendezvous.py:199",
+        "init_process_group SP/torch/distributed/distributed_c10d.py:1892",
+        "Handler.do_POST serve.py:30",
+        call="poll",
+    )
+    assert UnknownRank("n01", SERVER) not in judge(meets).ranks.culprit
+    back = Socket(9, "unix", state="ESTABLISHED", peer_pids=(101,), peer_names=("python",))
+    reads = server(
+        "serve service.py:11",
+        call="recvfrom",
+        descriptors=(Descriptor(4, "socket", "socket:[9]", socket=back),),
+    )
+    assert UnknownRank("n01", SERVER) not in judge(reads).ranks.culprit
+
+
+def test_it_is_no_descendant_of_the_rank_that_asks_it() -> None:
+    """A worker that is dead there is none of the rank's, nor is a child that it may wait for."""
+    joins = look(
+        "Popen.wait STD/multiprocessing/popen_fork.py:43",
+        "BaseProcess.join STD/multiprocessing/process.py:149",
+        "main train.py:9",
+        call="wait4",
+    )
+    verdict = judge(server("serve serve.py:3", call="poll"), first=joins)
+    assert verdict.ranks.culprit == (0,)
+    assert "process 90" not in said(verdict)
+
+
+def test_of_two_ranks_that_ask_it_neither_waits_for_the_other() -> None:
+    one = rank(0, *(asks(),) * 3)
+    one = replace(one, children=((READS_ITS_WORKER,) * 3, (POLLS,) * 3), beside=(SERVER, WORKER))
+    ranks = [one, rank(1, *(asks(),) * 3)]
+    verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
+    assert verdict.ranks.culprit == (UnknownRank("n01", WORKER),)
+    assert set(verdict.ranks.waiting) == {0, 1}
+
+
+def test_a_rank_that_stands_still_by_itself_is_to_blame_as_before() -> None:
+    computes = look("step train.py:5", "<module> train.py:9", call="clock_nanosleep")
+    idle = server("_PollLikeSelector.select STD/selectors.py:415", call="poll")
+    verdict = judge(idle, first=computes)
+    assert verdict.ranks.culprit == (0,)
