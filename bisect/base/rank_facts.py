@@ -187,6 +187,8 @@ class RankFacts:
     awaits: tuple[RankId, ...] = ()  # ranks it told us it waits for (rank 0 makes the folder ...)
     looks: tuple[Look, ...] = ()  # of the rank itself, oldest first
     children: tuple[tuple[Look, ...], ...] = ()  # of each descendant, oldest first
+    # Of these, what was started beside the ranks and by none of them: a server that this one asks.
+    beside: tuple[int, ...] = ()
     moved: str = ""  # what moved over the looks, "" if nothing
     busy: bool = False  # same places, CPU burning
     left_at: float | None = None  # when it left, or its end was seen

@@ -25,7 +25,13 @@ from .call_site import (
     locate_culprit,
 )
 from .case import Case
-from .causes.awaited import CHILD_STUCK, THREAD_STUCK, find_stuck_thread, waits_for_a_thread
+from .causes.awaited import (
+    BESIDE_STUCK,
+    CHILD_STUCK,
+    THREAD_STUCK,
+    find_stuck_thread,
+    waits_for_a_thread,
+)
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.signs import find_blocked_processes, format_process
@@ -199,7 +205,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and cause.id == CHILD_STUCK:
+    elif cause is not None and cause.id in (CHILD_STUCK, BESIDE_STUCK):
         cause = _find_cause_of_child(case, scene, failed) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -249,15 +255,18 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause |
     subject, last = scene.subject, find_blocked_processes(scene)[-1:]
     if subject is None or not last or last[0].look.pid == subject.pid or not last[0].threads:
         return None
-    pid, family = last[0].look.pid, [looks for looks in (subject.looks, *subject.children) if looks]
+    pid, beside = last[0].look.pid, last[0].look.pid in scene.beside
+    owner = next((one for one in scene.neighbours if pid in one.beside), subject)
+    family = [looks for looks in (owner.looks, *owner.children) if looks]
     looks = next(looks for looks in family if looks[-1].pid == pid)
-    children = find_descendants(subject, pid)
-    inside = replace(subject, pid=pid, looks=looks, children=children)
+    children = find_descendants(owner, pid)
+    inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
     around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
     cause = _find_cause_in(case, around, inside, failed)
-    if cause is None or cause.id == CHILD_STUCK or cause.level == "guess":
+    if cause is None or cause.id in (CHILD_STUCK, BESIDE_STUCK) or cause.level == "guess":
         return None
-    who = f"It waits for {format_process(last[0].look)}, a process of its own"
+    whose = "which was started beside the ranks" if beside else "a process of its own"
+    who = f"It waits for {format_process(last[0].look)}, {whose}"
     return replace(cause, why=f"{who}. There: {cause.why}", process=pid)
 
 

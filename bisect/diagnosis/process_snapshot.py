@@ -186,7 +186,8 @@ def build_process_table(ranks: Sequence[RankFacts]) -> ProcessTable:
         for looks in facts.children:
             for look in looks:
                 process = ProcessId(facts.host, look.pid)
-                rank_of.setdefault(process, facts.rank)
+                if look.pid not in facts.beside:
+                    rank_of.setdefault(process, facts.rank)
                 names[process] = look.name
     for facts in ranks:
         if facts.pid is not None:
@@ -208,12 +209,13 @@ def _find_who_awaits(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[in
 
 def find_descendants(facts: RankFacts, pid: int) -> tuple[tuple[Look, ...], ...]:
     """Return the looks at each descendant of process `pid` among the children of `facts`: all but
-    what has started its rank (a part of an inference server), and what else that has started.
+    what has started its rank (a part of an inference server), what else that has started, and what
+    was started beside the ranks.
     """
     parents = {looks[-1].pid: looks[-1].ppid for looks in facts.children if looks}
     has_above = bool(facts.looks) and facts.looks[-1].ppid in parents
     if pid == facts.pid and not has_above:
-        return tuple(looks for looks in facts.children if looks)
+        return tuple(lks for lks in facts.children if lks and lks[-1].pid not in facts.beside)
 
     def below(child: int) -> bool:
         passed: set[int] = set()

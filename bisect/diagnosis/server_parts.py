@@ -1,5 +1,6 @@
 """Who is to blame where ranks of an inference server wait for a part of it that is no rank: the
-engine, or the API server, that stands still itself. Pure.
+engine, or the API server, that stands still itself; and where they wait for a process that was
+started beside them. Pure.
 
 A graph has a rank answer for each process, and what stands beside the ranks is seen with the first
 of them. That one is innocent where all that it waits for is such a part.
@@ -7,37 +8,40 @@ of them. That one is innocent where all that it waits for is such a part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from ..base.command_words import program, starts_for_multiprocessing
 from ..base.identity import ProcessId, RankId, UnknownRank
+from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
+from ..base.rank_facts import RankFacts
 from ..base.server_processes import find_server_process
 from ..base.verdict_facts import Edge, Verdict, Where
+from .blocked_syscalls import list_awaited_pids
 from .call_site import find_call
 from .case import Case
 from .frames import format_innermost_frame
 from .process_snapshot import merge_looks
+from .public_calls import find_group_wait
 from .wait_graph import WaitGraph
 
 _LONGEST_CHAIN = 8  # edges from the part on
 
 
 def blame_part_of_server(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
-    """Return the verdict; where its culprits wait for a part of their server that is no rank, with
-    that in their place, as a process without a number.
+    """Return the verdict; where its culprits wait for a part of their server that is no rank, or
+    for a process that was started beside the ranks, with that in their place, as a process without
+    a number.
     """
-    part = _find_awaited_part(case, verdict)
-    if part is None:
+    part = _find_awaited_part(case, graph, verdict)
+    view = merge_looks(part.looks) if part is not None else None
+    if part is None or view is None:
         return verdict
-    rank, looks = part
-    facts, view = case.by_rank[rank], merge_looks(looks)
-    role = find_server_process(looks[-1].command)
-    if view is None or role is None:
-        return verdict
-    pid, innocent = looks[-1].pid, verdict.ranks.culprit
+    facts = case.by_rank[part.rank]
+    pid, innocent = part.looks[-1].pid, verdict.ranks.culprit
     who = UnknownRank(facts.host, pid)
-    call, wait = find_call(view, case.job) or None, graph.waits.get((rank, pid))
+    call, wait = find_call(view, case.job) or None, graph.waits.get((part.rank, pid))
     ranks = replace(
         verdict.ranks,
         culprit=(who,),
@@ -47,30 +51,73 @@ def blame_part_of_server(case: Case, graph: WaitGraph, verdict: Verdict) -> Verd
     return replace(
         verdict,
         ranks=ranks,
-        where=(Where(who, facts.host, pid, None, "", None, call, wait, role.name),),
+        where=(Where(who, facts.host, pid, None, "", None, call, wait, part.role),),
         call=call,
         frame=format_innermost_frame(view.frames) or None,
         waits_for=wait or verdict.waits_for,
         candidates=(),
-        chain=_make_chain(graph, verdict, ProcessId(facts.host, pid)),
+        chain=_make_chain(graph, verdict, ProcessId(facts.host, part.first)),
     )
 
 
-def _find_awaited_part(case: Case, verdict: Verdict) -> tuple[RankId, Sequence[Look]] | None:
-    """Return the one part of a server that all culprits wait for: with which rank it was seen, and
-    the looks at it.
-    """
+@dataclass(frozen=True)
+class _Part:
+    """A process to blame in place of ranks."""
+
+    rank: RankId  # with which it was seen
+    looks: Sequence[Look]
+    role: str
+    first: int  # the pid of the process that the ranks wait for, which waits for this one
+
+
+def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part | None:
+    """Return the one process besides the ranks that all culprits wait for."""
     awaited = {one.waits_for.pid if one.waits_for is not None else None for one in verdict.where}
     if len(awaited) != 1 or len(verdict.where) != len(verdict.ranks.culprit):
         return None
     (pid,) = awaited
     for facts in case.ranks:
+        if pid in facts.beside:
+            return _follow(pid, facts, graph, {one.pid for one in case.ranks})
         for looks in facts.children:
             if looks and looks[-1].pid == pid:
                 role = find_server_process(looks[-1].command)
                 is_part = role is not None and role.is_spawned and not role.is_rank
-                return (facts.rank, looks) if is_part else None
+                return _Part(facts.rank, looks, role.name, pid) if role and is_part else None
     return None
+
+
+def _follow(
+    first: int, facts: RankFacts, graph: WaitGraph, ranks: Collection[int | None]
+) -> _Part | None:
+    """Return the last of the processes beside the ranks that wait for one another; None if that one
+    moves, or waits for a rank in turn.
+    """
+    known = {looks[-1].pid: looks for looks in facts.children if looks}
+    known = {pid: looks for pid, looks in known.items() if pid in facts.beside}
+    pid, passed = first, set[int]()
+    while pid not in passed:
+        passed.add(pid)
+        wait = graph.waits.get((facts.rank, pid))
+        if wait is not None and wait.pid in known:
+            pid = wait.pid
+    view = merge_looks(known[pid]) if pid in known else None
+    if view is None or view.running or find_group_wait(view) is not None:
+        return None
+    if list_awaited_pids(view.look) & {*ranks}:
+        return None
+    return _Part(facts.rank, known[pid], _name_role(view.look), first)
+
+
+def _name_role(look: Look) -> str:
+    """Return what a process is called by which it is known: its title, or its program."""
+    role, words = find_server_process(look.command), look.command
+    if role is not None or not words:
+        return role.name if role is not None else look.name
+    if len(words) == 1 and "/" not in words[0]:
+        return words[0]  # a title that it gave itself (setproctitle)
+    at = None if starts_for_multiprocessing(words) else program(words)
+    return look.name if at is None else words[at].rpartition("/")[2]
 
 
 def _make_chain(graph: WaitGraph, verdict: Verdict, part: ProcessId) -> tuple[Edge, ...]:

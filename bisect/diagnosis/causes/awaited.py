@@ -8,11 +8,13 @@ from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
+from ..public_calls import find_group_wait
 from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
 from .signs import (
     THREAD_WAIT_FILES,
+    find_blocked_processes,
     find_used_descriptors,
     format_place,
     format_process,
@@ -24,6 +26,7 @@ from .signs import (
 # The causes where nothing is known of why that thread, or that process, is.
 THREAD_STUCK = "thread-stuck"
 CHILD_STUCK = "child-process-stuck"
+BESIDE_STUCK = "server-process-stuck"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
 _HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
@@ -105,6 +108,29 @@ def _waits_for_a_child(scene: Scene) -> Found | None:
     }
     words = f"it waits in {format_place(scene.view)}, for its child {format_process(view.look)}"
     return Found(words, values, doubtful=_others_have_the_end(scene, scene.view, view.look))
+
+
+def _asks_a_process_beside(scene: Scene) -> Found | None:
+    """A rank waits for the answer of a process that was started beside the ranks, with them."""
+    view = next(iter(find_blocked_processes(scene)[1:]), None)
+    if view is None or view.look.pid not in scene.beside or scene.view is None:
+        return None
+    values = {"server": format_process(view.look), "waits": format_place(scene.view)}
+    return Found(f"it waits in {values['waits']}, for {values['server']}", values)
+
+
+def _what_is_beside_stands_still(scene: Scene) -> Found | None:
+    """That process, or what it waits for itself, does not move, and waits for no rank."""
+    view = next(reversed(find_blocked_processes(scene)), None)
+    if view is None or view.running or scene.subject is None or scene.subject.moved:
+        return None
+    ranks = {facts.pid for facts in scene.neighbours}
+    if list_awaited_pids(view.look) & ranks or find_group_wait(view) is not None:
+        return None
+    where, who = _in_the_jobs_code(scene, view) or format_place(view), format_process(view.look)
+    place = ", ".join(part for part in (view.call_name, view.wchan) if part)
+    words = f"{who} stands still in {where}" + (f" ({place})" if place else "")
+    return Found(words, {"stuck": who, "there": where, "pid": view.look.pid})
 
 
 def _others_have_the_end(scene: Scene, view: ProcessSnapshot, child: Look) -> bool:
@@ -274,6 +300,23 @@ CAUSES = (
             "guard)",
         ),
         references=("joblib/joblib#844", "python/cpython#66587", "dask/distributed#1176"),
+    ),
+    KnownCause(
+        id=BESIDE_STUCK,
+        title="a server that runs beside the ranks is stuck, and a rank waits for its answer",
+        signs=(
+            need(_asks_a_process_beside, 0.45),
+            need(_what_is_beside_stands_still, 0.45),
+            unless(in_wandb),
+        ),
+        why="The rank waits in {waits} for {server}. There {stuck} stands still in {there}: the "
+        "rank's own stack does not show why.",
+        avoid=(
+            "`py-spy dump --native --pid {pid}` shows all of that process",
+            "a health endpoint that asks the server's workers, and not only its front",
+            "a time limit for the request: an error in place of silence",
+        ),
+        references=("vllm-project/vllm#39863", "huggingface/trl#3467", "vllm-project/vllm#2731"),
     ),
     KnownCause(
         id="manager-waits",

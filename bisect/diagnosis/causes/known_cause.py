@@ -135,14 +135,30 @@ class Scene:
     def children(self) -> tuple[Look, ...]:
         """The last look at each living descendant of the subject."""
         families = self.subject.children if self.subject else ()
-        return tuple(looks[-1] for looks in families if looks and looks[-1].state not in "ZX")
+        found = tuple(looks[-1] for looks in families if looks and looks[-1].state not in "ZX")
+        return tuple(look for look in found if look.pid not in self.beside)
 
     @cached_property
     def workers(self) -> tuple[ProcessSnapshot, ...]:
         """Each living descendant of the subject as its looks show it together."""
         families = self.subject.children if self.subject else ()
+        families = (lks for lks in families if lks and lks[-1].pid not in self.beside)
         views = (merge_looks(looks) for looks in families)
         return tuple(view for view in views if view is not None and view.state not in "ZX")
+
+    @cached_property
+    def beside(self) -> Mapping[int, ProcessSnapshot]:
+        """By pid the living processes of the subject's machine that were started beside the ranks,
+        and that one of them asks.
+        """
+        families = (
+            looks
+            for facts in self.neighbours
+            for looks in facts.children
+            if looks and looks[-1].pid in facts.beside
+        )
+        views = {looks[-1].pid: merge_looks(looks) for looks in families}
+        return {p: view for p, view in views.items() if view is not None and view.state not in "ZX"}
 
     @cached_property
     def started(self) -> frozenset[int]:
@@ -299,6 +315,7 @@ class Scene:
         """Return all looks at the subject or at a descendant of it, oldest first."""
         subject = self.subject
         families = (subject.looks, *subject.children) if subject else ()
+        families += tuple(looks for r in self.neighbours if r.beside for looks in r.children)
         return next((looks for looks in families if looks and looks[-1].pid == pid), ())
 
     def proxy_at(self, address: str) -> str:

@@ -135,10 +135,12 @@ def sleeps_for_ever(view: ProcessSnapshot) -> bool:
 
 
 def find_blocked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
-    """Return the subject and those of its descendants that it waits for, one after another."""
+    """Return the subject and those that it waits for, one after another: its descendants, and what
+    was started beside the ranks.
+    """
     if scene.view is None or scene.subject is None:
         return ()
-    known = {view.look.pid: view for view in scene.workers}
+    known = {**scene.beside, **{view.look.pid: view for view in scene.workers}}
     nodes = scene.graph.nodes if scene.graph else {}
     links = {
         source: nodes[edge.target].process
@@ -183,7 +185,8 @@ def format_owner(scene: Scene, view: ProcessSnapshot) -> str:
     """
     if scene.subject is not None and view.look.pid == scene.subject.pid:
         return "it"
-    is_part = find_server_process(view.look.command) is not None
+    beside = view.look.pid in scene.beside
+    is_part = beside or find_server_process(view.look.command) is not None
     return f"{'' if is_part else 'its child '}{format_process(view.look)}"
 
 
