@@ -17,6 +17,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
 from ..base.rank_facts import CollectiveLog, MachineFacts, RankFacts
 from ..base.words import format_rate
+from ..collect.beside import ProcessesBeside
 from ..collect.looks import (
     PAUSE,
     LockHolders,
@@ -122,6 +123,7 @@ class JobLooks(LookSeries):
         self.rank_of: dict[int, int] = {}  # pid of the rank, by pid
         self.helpers: dict[int, PeriodicThreads] = {}  # by the rank's pid
         self.holders = LockHolders()
+        self.beside = ProcessesBeside()
         self.grown: dict[tuple[int, str], list[Download]] = {}
         self.machine = MachineFacts()
         self._family = family
@@ -152,8 +154,11 @@ class JobLooks(LookSeries):
     async def look(self) -> None:
         """Look once at everything."""
         self.rank_of = dict(self._family())
+        known = {*self.rank_of, *self.job.pids, os.getpid()}
+        last = {**self.beside.asked_by, **self.rank_of}
+        seen_last = [(r, self.looks[p][-1]) for p, r in last.items() if p in self.looks]
+        self.rank_of |= self.beside.find(seen_last, known)
         targets = [Target(pid, "rank" if pid in self.ranks else "child") for pid in self.rank_of]
-        seen_last = [(r, self.looks[p][-1]) for p, r in self.rank_of.items() if p in self.looks]
         targets += self.holders.find(seen_last, {*self.rank_of, os.getpid()})
         looks, seen, about, _ = await asyncio.gather(
             take_good_looks(targets),
@@ -170,7 +175,7 @@ class JobLooks(LookSeries):
         """Keep what one look found."""
         for one in looks:
             if one.state and not self.holders.add(one, self.keep):
-                self.keep(self.looks.setdefault(one.pid, []), one)
+                self.keep(self.looks.setdefault(one.pid, []), self.beside.show(one))
                 if one.pid in self.ranks:
                     self.helpers.setdefault(one.pid, PeriodicThreads()).note(one)
         self.count += 1
@@ -255,7 +260,8 @@ class JobLooks(LookSeries):
         looks = family.pop(pid, [])
         children = tuple(tuple(seen) for seen in family.values())
         kept = self._without_periodic(pid, looks, children)
-        asks = find_peer_request(*kept, {*self.rank_of, *self.job.pids})
+        ours = {*self.rank_of, *self.job.pids} - {*self.beside.asked_by}
+        asks = find_peer_request(*kept, ours)
         moved = self.moved(pid) or (asks.text if asks is not None and asks.answered else "")
         return RankFacts(
             rank=rank,
@@ -263,6 +269,7 @@ class JobLooks(LookSeries):
             environment=dict(self._environment.get(rank, {})),
             looks=tuple(looks),
             children=children,
+            beside=tuple(sorted({*family} & {*self.beside.asked_by})),
             moved=moved,
             busy=movement.is_busy(looks, children, moved),
             collectives=() if (log := self.logs.get(rank)) is None else (log,),

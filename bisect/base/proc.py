@@ -29,6 +29,7 @@ class Stat(NamedTuple):
     group: int = 0
     terminal: int = 0  # a device number, as the kernel writes it; 0: none
     foreground: int = -1  # the process group in the foreground of that terminal
+    stack: int = 0  # where its stack begins: as its parent's, unless it has begun a program
 
 
 def parse_stat(text: str) -> Stat | None:
@@ -51,6 +52,7 @@ def parse_stat(text: str) -> Stat | None:
             group=int(fields[2]),
             terminal=int(fields[4]),
             foreground=int(fields[5]),
+            stack=int(fields[25]) if len(fields) > 25 else 0,
         )
     except (IndexError, ValueError):
         return None

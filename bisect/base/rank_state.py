@@ -93,6 +93,7 @@ class RankState:
     stirred_at: float = 0.0  # cheap samples showed activity; looks decide what it is
     looks: list[Look] = field(default_factory=list)
     children: dict[int, list[Look]] = field(default_factory=dict)
+    beside: set[int] = field(default_factory=set)  # of these, what no rank has started (its pids)
     helpers: Any = None  # its helper threads, look after look (evidence/periodic_threads.py)
     moving: str = ""  # what moved when it was last found slow
     asks_since: float = 0.0  # since when all that moves is that it asks a peer; 0.0: it does not
@@ -128,6 +129,7 @@ class RankState:
     def forget_looks(self) -> None:
         """It got on: what earlier looks showed says nothing of where it is now."""
         self.looks, self.children, self.places, self.helpers = [], {}, set(), None
+        self.beside = set()
         self.asks_since = self.seen_moving_at = self.longest_pause = 0.0
         self.silences = Silences()
 

@@ -5,11 +5,12 @@ ports that they wait for: filled in once all of them were looked at.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.deadline import call_with_limit
+from ..base.proc import read_stat
 from ..base.process_facts import Descriptor, Socket, Syscall, TakenPort
 from . import descriptors
 from .process_names import name_of
@@ -118,6 +119,21 @@ def _add_ends_to_call(
     )
 
 
+def _sort_by_descent(pids: Collection[int]) -> tuple[int, ...]:
+    """Return processes that have the same socket, those last that have handed it to others of them:
+    who makes a pair of sockets for two processes that it spawns has both ends too. A copy of a
+    process (fork) has all that this had, handed to it or not.
+    """
+    if len(pids) < 2:
+        return tuple(pids)
+    known = {pid: about for pid in pids if (about := read_stat(pid)) is not None}
+    spawned = (
+        one for one in known.values() if one.ppid in known and one.stack != known[one.ppid].stack
+    )
+    parents = {one.ppid for one in spawned}
+    return tuple(sorted(pids, key=lambda pid: (pid in parents, pid)))
+
+
 def _add_ends_to_descriptor(
     pid: int,
     one: Descriptor,
@@ -132,6 +148,6 @@ def _add_ends_to_descriptor(
     if one.socket is None:
         return one
     links = _links_of_other_end(one, found.sockets)
-    pids = tuple(dict.fromkeys(end.pid for link in links for end in ends.get(link, ())))
+    pids = _sort_by_descent({end.pid for link in links for end in ends.get(link, ())})
     names = tuple(name_of(other) for other in pids)
     return replace(one, socket=replace(one.socket, peer_pids=pids, peer_names=names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ..base.identity import RankId
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.rank_state import RankState
+from ..collect.beside import ProcessesBeside
 from ..collect.looks import (
     PAUSE,
     LockHolders,
@@ -65,6 +66,7 @@ class Inspection(LookSeries):
         self._services: set[int] = set()  # processes of the job that are not looked at
         # Kept from one inquiry to the next: what polls is in the same places again.
         self._holders = job.lock_holders = job.lock_holders or LockHolders()
+        self._beside = ProcessesBeside()
         for member in self.members:
             member.looks = member.looks[-1:]
             member.children = {pid: looks[-1:] for pid, looks in member.children.items()}
@@ -100,6 +102,7 @@ class Inspection(LookSeries):
         # What started the ranks of an inference server waits for them, and they for it.
         beside = list_server_processes([m.pid for m in members])
         targets += [(members[0], Target(pid, "child")) for pid in beside]
+        targets += self._find_what_is_asked(members, {target.pid for _, target in targets})
         holders = self._find_lock_holders()
         paused = [t for m, t in targets if m.rank in native and self._may_pause(m, t)]
         calm = [*(t for _, t in targets if t not in paused), *holders]
@@ -122,12 +125,28 @@ class Inspection(LookSeries):
             sockets = tuple(s for s in one.sockets if ours not in s.local and ours not in s.peer)
             of_rank = one.pid == member.pid
             before = member.looks if of_rank else member.children.setdefault(one.pid, [])
-            one = replace(one, sockets=sockets)
+            one = self._beside.show(replace(one, sockets=sockets))
             self.keep(before, one)
             if of_rank:
                 member.helpers = member.helpers or PeriodicThreads()
                 member.helpers.note(one)
         self.count += 1
+
+    def _find_what_is_asked(
+        self, members: Sequence[RankState], known: Collection[int]
+    ) -> list[tuple[RankState, Target]]:
+        """Return what was started beside the ranks and one of them asks, with that one."""
+        seen = [
+            (member.pid, looks[-1])
+            for member in members
+            for looks in (member.looks, *member.children.values())
+            if looks
+        ]
+        found = self._beside.find(seen, {*known, os.getpid(), *self.job.outer.pids()})
+        by_pid = {member.pid: member for member in members}
+        for pid, rank in found.items():
+            by_pid[rank].beside.add(pid)
+        return [(by_pid[rank], Target(pid, "child")) for pid, rank in found.items()]
 
     def _find_lock_holders(self) -> list[Target]:
         seen = [
@@ -218,6 +237,7 @@ class Inspection(LookSeries):
     def _count_answers(self, members: Sequence[RankState]) -> None:
         """Count it as movement, for a while, that a rank asks a process outside the job."""
         ours = {pid for m in self.job.members for pid in (m.pid, *m.children)} | self._services
+        ours -= {*self._beside.asked_by}
         asks = {
             m.rank: found
             for m in members

@@ -57,6 +57,7 @@ def make_rank_facts(
         environment=dict(member.environment),
         looks=tuple(member.looks),
         children=tuple(tuple(looks) for looks in member.children.values()),
+        beside=tuple(sorted(member.beside)),
         moved=moved,
         busy=busy,
         collectives=() if log is None else (log,),

@@ -142,8 +142,8 @@ class Scene:
     def workers(self) -> tuple[ProcessSnapshot, ...]:
         """Each living descendant of the subject as its looks show it together."""
         families = self.subject.children if self.subject else ()
-        families = (lks for lks in families if lks and lks[-1].pid not in self.beside)
-        views = (merge_looks(looks) for looks in families)
+        own = (looks for looks in families if looks and looks[-1].pid not in self.beside)
+        views = (merge_looks(looks) for looks in own)
         return tuple(view for view in views if view is not None and view.state not in "ZX")
 
     @cached_property
