@@ -1,0 +1,88 @@
+"""Processes that were started beside the ranks, with them, and that one of them asks: an inference
+server that the job's shell script has started, a replay buffer, the coordinator of engines. They
+are looked at as what a rank has started is, with all that they have started themselves.
+
+A stranger is none of these: a service of the machine's, or another job's. Whoever was started with
+a rank has a process above both, which is no front of ours and not init; what stands directly below
+that, on the way to either, is of the same session (man 2 setsid).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterable
+
+from ..base.command_words import starts_no_rank
+from ..base.proc import read_stat
+from ..base.process_facts import Look
+from ..diagnosis.blocked_syscalls import list_awaited_pids
+from ..diagnosis.request_threads import put_request_thread_first
+from ..evidence.process import descendants, words_of
+
+_DEEPEST = 16  # processes one above the other
+_MOST = 32  # processes that are looked at
+
+
+class ProcessesBeside:
+    """Those of one job, look after look."""
+
+    def __init__(self) -> None:
+        """Nobody was asked yet."""
+        self.asked_by: dict[int, int] = {}  # by pid, the pid of the rank that asks it
+        self._strangers: set[int] = set()
+
+    def find(self, seen: Iterable[tuple[int, Look]], known: Container[int]) -> dict[int, int]:
+        """Return the processes to look at by pid, each with the pid of its rank: who is asked as
+        these looks show it, each with the pid of its rank, and all that was before. `known` are
+        the processes of the job, and our own.
+        """
+        asked = dict(self.asked_by)
+        for rank, look in seen:
+            for pid in sorted(list_awaited_pids(look)):
+                if pid in known or pid in asked or pid in self._strangers:
+                    continue
+                if was_started_with(rank, pid):
+                    asked[pid] = rank
+                else:
+                    self._strangers.add(pid)
+        for pid, rank in tuple(asked.items()):
+            asked.update(dict.fromkeys(descendants([pid]), asked.get(pid, rank)))
+        living = {p: r for p, r in asked.items() if p not in known and read_stat(p) is not None}
+        self.asked_by = dict(list(living.items())[:_MOST])
+        return self.asked_by
+
+    def show(self, one: Look) -> Look:
+        """Return a look as it is kept: of a server that thread first which answers a request."""
+        return put_request_thread_first(one) if one.pid in self.asked_by else one
+
+
+def was_started_with(rank: int, pid: int) -> bool:
+    """Return whether process `pid` was started beside process `rank`, by what started that: it is
+    neither above nor below it.
+    """
+    above = _list_above(rank)
+    way = [pid, *_list_above(pid)]
+    if pid in above or rank in way:
+        return False
+    common = next((one for one in way if one in above), None)
+    if common is None or starts_no_rank(words_of(common)):
+        return False
+    ours, theirs = [rank, *above], way
+    try:
+        return os.getsid(ours[ours.index(common) - 1]) == os.getsid(
+            theirs[theirs.index(common) - 1]
+        )
+    except OSError:
+        return False
+
+
+def _list_above(pid: int) -> list[int]:
+    """Return the processes above one, its parent first, without init."""
+    found: list[int] = []
+    while len(found) < _DEEPEST:
+        about = read_stat(pid)
+        if about is None or about.ppid <= 1:
+            break
+        pid = about.ppid
+        found.append(pid)
+    return found
