@@ -110,6 +110,6 @@ if __name__ == "__main__":
 #         time.sleep(0.2)
 # while True:
 #     buffer.add(0.5)
-#     time.sleep(0.02)
+#     time.sleep(0.005)
 # '''
 # ///
