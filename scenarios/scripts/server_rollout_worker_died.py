@@ -44,7 +44,7 @@ if __name__ == "__main__":
 # own_code = true
 # ends = true
 # calls = ['recv', 'rollouts', 'get', '^$']
-# causes = ["child-died", "worker-dead", "worker-killed", "killed-from-outside"]
+# causes = ["child-died", "worker-dead", "worker-killed", "killed-from-outside", "pipe-writer-gone"]
 # says = ['SIGKILL|signal 9']
 # [files]
 # "engine.py" = '''
