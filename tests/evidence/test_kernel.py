@@ -68,6 +68,16 @@ def test_a_pause_would_end_a_semop_in_any_thread_and_an_epoll_only_in_the_main_o
     assert "epoll" in kernel.reason_not_to_pause((waits(1, "epoll_wait"), waits(2, "futex")))
 
 
+def test_a_pause_would_cut_a_write_short() -> None:
+    """One that has put a part into a pipe returns how much (pipe(7), write(2)): os.write gives that
+    to the program, and one that does not ask goes on with the half of it.
+    """
+    for name in ("write", "writev"):
+        call = Kernel(1, "python", "S", "pipe_write", Syscall(0, name, ()))
+        assert name in kernel.reason_not_to_pause((call,))
+    assert kernel.reason_not_to_pause((Kernel(1, "", "S", "", Syscall(0, "read", ())),)) == ""
+
+
 def test_pending_signals_and_tracer() -> None:
     text = "Name:\tx\nTracerPid:\t77\nSigPnd:\t0000000000000002\nShdPnd:\t0000000000004000\n"
     assert kernel.parse_status(text) == kernel.ProcessStatus(77, (2, 15))
