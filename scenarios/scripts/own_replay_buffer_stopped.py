@@ -77,7 +77,7 @@ if __name__ == "__main__":
 #
 # def add(row):
 #     ROWS.append(row)
-#     if len(ROWS) == 300:
+#     if len(ROWS) == 40:
 #         os.kill(os.getpid(), signal.SIGSTOP)
 #
 #
