@@ -68,7 +68,7 @@ if __name__ == "__main__":
 # culprits = [[3]]
 # waiting = [0, 1, 2]
 # steps = ["import_torch", "process_group", "rpc"]
-# after = ["torch imported", "RPC ready", "Process group ready", ""]
+# after = ["torch imported", "RPC ready", "Process group ready", "First all_gather_object done", ""]
 # own_code = true
 # calls = ['urlopen', 'batch', 'recv', 'readinto']
 # causes = ["endpoint-silent"]
