@@ -259,9 +259,9 @@ class JobLooks(LookSeries):
         family = self._of(pid)
         looks = family.pop(pid, [])
         children = tuple(tuple(seen) for seen in family.values())
-        kept = self._without_periodic(pid, looks, children)
         ours = {*self.rank_of, *self.job.pids} - {*self.beside.asked_by}
-        asks = find_peer_request(*kept, ours)
+        below = tuple(one for one in children if one[-1].pid not in self.beside.asked_by)
+        asks = find_peer_request(*self._without_periodic(pid, looks, below), ours)
         moved = self.moved(pid) or (asks.text if asks is not None and asks.answered else "")
         return RankFacts(
             rank=rank,

@@ -297,8 +297,15 @@ def find_candidates(
 
 
 def _is_started_by(one: Process, parent: Process) -> bool:
-    """Return whether multiprocessing in one process may have started another: no other program."""
-    return _FORKED in one.words or one.words == parent.words
+    """Return whether multiprocessing in one process may have started another: no other program. One
+    that has given itself a title has no words of a command left (setproctitle).
+    """
+    return _FORKED in one.words or one.words == parent.words or _has_title(one)
+
+
+def _has_title(one: Process) -> bool:
+    """Return whether a Python process has a title in place of the words that started it."""
+    return len(one.words) == 1 and "/" not in one.words[0] and not one.words[0].startswith("python")
 
 
 def _belongs_to(processes: ProcessTable, one: Process, known: set[int]) -> bool:
@@ -331,7 +338,10 @@ def read_ranks_from_stacks(
         family: members
         for family, members in families.items()
         if any(t.any_number is not None for t in members.values())
-        or (family[1] and any(pid in looks and _meets_ranks(looks[pid]) for pid in members))
+        or (
+            (family[1] or any(_has_title(processes[pid]) for pid in members))
+            and any(pid in looks and _meets_ranks(looks[pid]) for pid in members)
+        )
         or any(processes[pid].is_rank_of_server for pid in members)
     }
     telling = {

@@ -121,11 +121,12 @@ TIMESPEC_ARGUMENT: dict[str, int] = {
 MILLISECONDS_ARGUMENT: dict[str, int] = {"poll": 2, "epoll_wait": 3, "epoll_pwait": 3}
 
 # Calls that end with EINTR when the process is stopped for a moment and goes on (man 7 signal),
-# or do so with a time limit on the socket, which cannot be seen from outside.
+# or do so with a time limit on the socket, which cannot be seen from outside. A write that has put
+# a part into a pipe returns how much.
 CUT_BY_A_PAUSE = split_words(
     "epoll_wait epoll_pwait epoll_pwait2 semop semtimedop rt_sigtimedwait io_getevents "
     "io_pgetevents recvfrom recvmsg recvmmsg sendto sendmsg sendmmsg accept accept4 connect "
-    "msgrcv msgsnd"
+    "msgrcv msgsnd write writev"
 )
 
 

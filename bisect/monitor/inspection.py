@@ -189,6 +189,8 @@ class Inspection(LookSeries):
 
     def _may_pause(self, member: RankState, target: Target) -> bool:
         """Return whether a process of a rank that may be paused may be so itself."""
+        if target.pid in member.beside:
+            return False
         return target.pid == member.pid or may_pause(member.children.get(target.pid, ()))
 
     def _note_movement(self, member: RankState) -> None:
@@ -212,10 +214,13 @@ class Inspection(LookSeries):
             member.silences.sees_still(member.moved_at, now)
 
     def _without_periodic(
-        self, member: RankState
+        self, member: RankState, below: bool = False
     ) -> tuple[Sequence[Look], Sequence[Sequence[Look]]]:
-        """Return the looks at a member and its children without what only comes round again."""
-        children = list(member.children.values())
+        """Return the looks at a member and its children without what only comes round again;
+        `below`: at those alone that it has started.
+        """
+        found = member.children.items()
+        children = [looks for pid, looks in found if not (below and pid in member.beside)]
         helpers = member.helpers
         return (member.looks, children) if helpers is None else helpers.drop(member.looks, children)
 
@@ -242,7 +247,8 @@ class Inspection(LookSeries):
             m.rank: found
             for m in members
             if not self.moved[m.rank]
-            and (found := find_peer_request(*self._without_periodic(m), ours)) is not None
+            and (found := find_peer_request(*self._without_periodic(m, below=True), ours))
+            is not None
         }
         waits = self.snapshot().waits if asks else {}
         for member in members:
