@@ -56,7 +56,7 @@ if __name__ == "__main__":
 # steps = ["process_group", "first_collective", "training"]
 # after = ["Process group ready"]
 # own_code = true
-# calls = ['sample', 'connect', 'recv', 'answer_challenge', 'add']
+# calls = ['sample', 'connect', 'recv', 'answer_challenge', 'add', 'serve_forever']
 # causes = ["stopped"]
 # says = ['buffer\.py|stopped']
 # [files]
