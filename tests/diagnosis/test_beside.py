@@ -163,3 +163,22 @@ def test_a_rank_that_stands_still_by_itself_is_to_blame_as_before() -> None:
     idle = server("_PollLikeSelector.select STD/selectors.py:415", call="poll")
     verdict = judge(idle, first=computes)
     assert verdict.ranks.culprit == (0,)
+
+
+def test_a_program_that_it_started_is_not_blamed_in_its_place() -> None:
+    """A coordinator that writes to a helper which does not read: it is the coordinator's to ask how
+    its helper does; what multiprocessing started in a server is the server itself.
+    """
+    pipe = Descriptor(4, "pipe", "pipe:[5]", other_ends=(WORKER,))
+    writes = server(
+        "coordinate serve.py:42",
+        call="write",
+        wchan="pipe_write",
+        descriptors=(pipe,),
+        command=("MyServer::Coordinator",),
+        name="MyServer::Coord",
+    )
+    helper = replace(POLLS, command=("/usr/bin/python", "counts.py"))
+    verdict = judge(writes, helper)
+    assert verdict.ranks.culprit == (UnknownRank("n01", SERVER),)
+    assert [one.role for one in verdict.where] == ["MyServer::Coordinator"]
