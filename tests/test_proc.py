@@ -19,6 +19,7 @@ def test_a_stat_line_with_brackets_in_the_name() -> None:
         group=4293,
         terminal=0,
         foreground=-1,
+        stack=3,
     )
 
 

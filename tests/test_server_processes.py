@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.server_processes import find_server_process, number_ranks
+from hangbisect.base.server_processes import (
+    find_server_process,
+    name_server_process,
+    number_ranks,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +48,18 @@ def test_a_process_of_a_server_is_known(words: list[str], name: str, is_rank: bo
 )
 def test_any_other_process_is_in_none(words: list[str]) -> None:
     assert find_server_process(words) is None
+
+
+def test_a_title_of_one_word_is_told_whole_and_any_other_as_the_kernel_has_it() -> None:
+    assert name_server_process(["MyServer::Coordinator"], "MyServer::Coord") == (
+        "MyServer::Coordinator"
+    )
+    for words, name in (
+        (["[tool worker] idle and more"], "[tool worker] i"),
+        (["/usr/bin/python3.11", "serve.py"], "python3.11"),
+        (["other"], "MyServer::Coord"),
+    ):
+        assert name_server_process(words, name) == name
 
 
 def ranks_of(*titles: str) -> dict[int, int]:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base import launcher_env
+from ..base.command_words import has_title
 from ..base.launcher_env import Ancestor
 from ..base.launchers import DIALECTS, LAUNCHERS
 from ..base.lazy_dataclass import dataclass
@@ -300,12 +301,7 @@ def _is_started_by(one: Process, parent: Process) -> bool:
     """Return whether multiprocessing in one process may have started another: no other program. One
     that has given itself a title has no words of a command left (setproctitle).
     """
-    return _FORKED in one.words or one.words == parent.words or _has_title(one)
-
-
-def _has_title(one: Process) -> bool:
-    """Return whether a Python process has a title in place of the words that started it."""
-    return len(one.words) == 1 and "/" not in one.words[0] and not one.words[0].startswith("python")
+    return _FORKED in one.words or one.words == parent.words or has_title(one.words)
 
 
 def _belongs_to(processes: ProcessTable, one: Process, known: set[int]) -> bool:
@@ -339,7 +335,7 @@ def read_ranks_from_stacks(
         for family, members in families.items()
         if any(t.any_number is not None for t in members.values())
         or (
-            (family[1] or any(_has_title(processes[pid]) for pid in members))
+            (family[1] or any(has_title(processes[pid].words) for pid in members))
             and any(pid in looks and _meets_ranks(looks[pid]) for pid in members)
         )
         or any(processes[pid].is_rank_of_server for pid in members)

@@ -337,3 +337,10 @@ def starts_for_multiprocessing(words: Sequence[str]) -> bool:
     return any("multiprocessing.forkserver" in word for word in words) or (
         "--multiprocessing-fork" in words
     )
+
+
+def has_title(words: Sequence[str]) -> bool:
+    """Return whether a Python process has a title in place of the words that started it
+    (setproctitle): a single one, which names no file and no interpreter.
+    """
+    return len(words) == 1 and "/" not in words[0] and not words[0].startswith("python")

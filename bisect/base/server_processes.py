@@ -40,6 +40,8 @@ class _Title(NamedTuple):
     join: str = "_"  # what stands between its name and its numbers
 
 
+LONGEST_NAME = 15  # bytes that the kernel keeps of a name (TASK_COMM_LEN, less its end)
+_LONGEST_TITLE = 40
 _ENGINE = "EngineCore"
 _AT = r"(?P<at>(?:_?[A-Z]+\d+)*)"
 _TITLES = (
@@ -100,9 +102,14 @@ def _find_server(words: Sequence[str]) -> ServerProcess | None:
 
 
 def name_server_process(words: Sequence[str], otherwise: str) -> str:
-    """Return the name of a process in its server, `otherwise` for any that is in none."""
+    """Return the name of a process in its server. Of any that is in none its title, where that is
+    one word, longer than the name that the kernel keeps of it (`otherwise`); else that.
+    """
     found = find_server_process(words)
-    return found.name if found is not None else otherwise
+    if found is not None:
+        return found.name
+    cut = len(otherwise) == LONGEST_NAME and len(words) == 1 and words[0].startswith(otherwise)
+    return words[0][:_LONGEST_TITLE] if cut and " " not in words[0] else otherwise
 
 
 def number_ranks(titles: Mapping[int, ServerProcess]) -> dict[int, int]:

@@ -8,10 +8,10 @@ of them. That one is innocent where all that it waits for is such a part.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.command_words import program, starts_for_multiprocessing
+from ..base.command_words import has_title, program, starts_for_multiprocessing
 from ..base.identity import ProcessId, RankId, UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
@@ -99,7 +99,7 @@ def _follow(
     while pid not in passed:
         passed.add(pid)
         wait = graph.waits.get((facts.rank, pid))
-        if wait is not None and wait.pid in known:
+        if wait is not None and wait.pid in known and _is_the_same(known, pid, wait.pid):
             pid = wait.pid
     view = merge_looks(known[pid]) if pid in known else None
     if view is None or view.running or find_group_wait(view) is not None:
@@ -109,13 +109,24 @@ def _follow(
     return _Part(facts.rank, known[pid], _name_role(view.look), first)
 
 
+def _is_the_same(known: Mapping[int, Sequence[Look]], pid: int, other: int) -> bool:
+    """Return whether another process is a part of the same server, and not a program that this has
+    started to help it: forked or spawned by multiprocessing, with a title, or beside it.
+    """
+    one, awaited = known[pid][-1], known[other][-1]
+    words = awaited.command
+    if awaited.ppid != pid or words == one.command or starts_for_multiprocessing(words):
+        return True
+    return has_title(words)
+
+
 def _name_role(look: Look) -> str:
     """Return what a process is called by which it is known: its title, or its program."""
     role, words = find_server_process(look.command), look.command
     if role is not None or not words:
         return role.name if role is not None else look.name
-    if len(words) == 1 and "/" not in words[0]:
-        return words[0]  # a title that it gave itself (setproctitle)
+    if has_title(words):
+        return words[0]
     at = None if starts_for_multiprocessing(words) else program(words)
     return look.name if at is None else words[at].rpartition("/")[2]
 

@@ -73,3 +73,18 @@ def test_the_detokenizer_is_no_rank() -> None:
     parts = [titled(110 + n, 100, title) for n, title in enumerate(titles)]
     ranks = ranks_of(table(server, *parts))
     assert {rank.pid: rank.number for rank in ranks} == {110: 0, 111: 1}
+
+
+def test_processes_with_titles_of_their_own_are_ranks_beside_one_that_meets_others() -> None:
+    """Engines of a server that is not known: the title of each says nothing to us, but that one of
+    them stands in a collective does. Who is in none is a rank without a number.
+    """
+    engines = titled(110, 100, "MyServer::Engine_DP0"), titled(111, 100, "MyServer::Engine_DP1")
+    processes = table(process(100, 1, "python", "serve.py"), *engines)
+    found = find_candidates(processes, [], set())
+    assert [one.pid for one in found] == [110, 111]
+    meets = look("all_reduce SP/torch/distributed/distributed_c10d.py:3252", pid=110)
+    waits = look("Connection._recv STD/multiprocessing/connection.py:395", pid=111)
+    ranks = read_ranks_from_stacks(processes, {110: meets, 111: waits})
+    assert {rank.pid: rank.number for rank in ranks} == {110: None, 111: None}
+    assert read_ranks_from_stacks(processes, {110: replace(waits, pid=110), 111: waits}) == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hangbisect.base.process_facts import Look, Socket
 
-from ..made_up import ALL_REDUCE, job, look, rank
+from ..made_up import ALL_REDUCE, SLEEP, job, look, rank
 from .scenes import TORCHRUN, Facts, Shows, causes_of, on, tcp
 from .seen import FOREVER, TIMED, beside, first, pipe
 
@@ -134,7 +134,24 @@ def thread() -> Facts:
     return beside_a_waiting_rank(beside(one, ("loader", ("load train.py:4",)), call="flock"))
 
 
+def server_beside() -> Facts:
+    """A server that neither rank has started; who asks it is not the only one that stands still."""
+    to_server = tcp("127.0.0.1:5000", peer_pids=(90,), received=0)
+    asks = look(
+        "HTTPResponse.begin STD/http/client.py:325",
+        "urlopen STD/urllib/request.py:216",
+        "generate train.py:27",
+        call="recvfrom",
+        descriptors=on(to_server),
+        sockets=(to_server,),
+    )
+    stuck = look("Engine.step serve.py:12", pid=90, ppid=70, call="futex", args=FOREVER)
+    one = replace(first(asks, stuck), beside=(90,))
+    return job(), [one, rank(1, SLEEP, SLEEP)]
+
+
 SHOWS: Shows = {
+    "server-process-stuck": server_beside,
     "child-process-stuck": joins,
     "manager-waits": manager,
     "thread-stuck": thread,

@@ -1,0 +1,92 @@
+"""What was started beside a rank by the same program, and what is a stranger to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
+from hangbisect.collect.beside import ProcessesBeside, was_started_with
+from hangbisect.diagnosis.request_threads import put_request_thread_first
+
+from ..diagnosis.made_up import look, stack
+
+# It starts one beside the other, each with a child, and says who they are.
+STARTS = """
+import os, subprocess, sys
+SLEEPS = "import subprocess as s; p = s.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+found = []
+for apart in (False, False, True):
+    one = subprocess.Popen(
+        [sys.executable, "-c", SLEEPS], stdout=subprocess.PIPE, text=True, start_new_session=apart
+    )
+    found += [one.pid, int(one.stdout.readline())]
+print(*found, flush=True)
+sys.stdin.read()
+for pid in found:
+    os.kill(pid, 9)
+"""
+
+
+@contextmanager
+def started() -> Iterator[list[int]]:
+    """A rank, a server and one of another session, each followed by its child."""
+    words = [sys.executable, "-c", STARTS]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        assert one.stdin is not None
+        yield [int(word) for word in one.stdout.readline().split()]
+        one.stdin.close()
+
+
+def asks(pid: int, *peers: int) -> Look:
+    socket = Socket(7, "tcp", peer="127.0.0.1:5000", state="ESTABLISHED", peer_pids=peers)
+    end = Descriptor(3, "socket", "socket:[7]", socket=socket)
+    return look("get train.py:3", pid=pid, call="recvfrom", descriptors=(end,))
+
+
+def test_who_was_started_beside_a_rank_is_followed_with_what_it_has_started() -> None:
+    with started() as (rank, child, server, worker, apart, _):
+        assert was_started_with(rank, server)
+        assert was_started_with(rank, worker)
+        assert not was_started_with(rank, child)
+        assert not was_started_with(rank, os.getpid())
+        assert not was_started_with(rank, apart)
+        found = ProcessesBeside().find([(rank, asks(rank, server, apart))], {rank, child})
+        assert found == {server: rank, worker: rank}
+
+
+def test_who_was_asked_once_is_looked_at_again_until_it_is_gone() -> None:
+    beside = ProcessesBeside()
+    with started() as (rank, _, server, worker, *_rest):
+        beside.find([(rank, asks(rank, server))], {rank})
+        assert beside.find([(rank, asks(rank))], {rank}) == {server: rank, worker: rank}
+    end = time.monotonic() + 20  # init reaps them
+    while beside.find([(rank, asks(rank))], {rank}) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert beside.asked_by == {}
+
+
+def test_the_thread_that_answers_is_shown_in_place_of_the_one_that_takes_connections() -> None:
+    takes = look(
+        "_PollLikeSelector.select STD/selectors.py:415",
+        "BaseServer.serve_forever STD/socketserver.py:233",
+        "<module> serve.py:40",
+        pid=90,
+        call="poll",
+    )
+    answers = Thread(95, "Thread-2", False, False, stack("recv STD/x.py:1", "do_POST serve.py:30"))
+    idle = Thread(96, "Thread-1", False, False, stack("wait STD/threading.py:5"))
+    shown = put_request_thread_first(replace(takes, threads=(*takes.threads, idle, answers)))
+    assert shown.main is not None
+    assert [frame.name for frame in shown.main.frames] == ["recv", "do_POST"]
+    alone = replace(takes, threads=(*takes.threads, idle))
+    assert put_request_thread_first(alone) is alone
+    works = look("step serve.py:3", pid=90)
+    works = replace(works, threads=(*works.threads, answers))
+    assert put_request_thread_first(works) is works
