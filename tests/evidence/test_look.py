@@ -127,6 +127,28 @@ def test_a_process_that_receives_over_tcp_waits_for_who_has_the_other_end(start:
     assert look.network == os.readlink("/proc/self/ns/net")
 
 
+def test_who_reads_a_connection_that_nobody_has_accepted_waits_for_who_listens(
+    start: Start, tmp_path: Path
+) -> None:
+    """The kernel makes it, and keeps it for accept() (listen(2)): no process has its other end."""
+    program = (
+        "import socket, sys; place = sys.argv[1]; inside = place.isdecimal();"
+        " s = socket.socket(socket.AF_INET if inside else socket.AF_UNIX);"
+        " s.connect(('127.0.0.1', int(place)) if inside else place); s.recv(1)"
+    )
+    path = str(tmp_path / "s")
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(path)
+        unix.listen()
+        for place in (tcp.getsockname()[1], path):
+            process = python(start, program, place)
+            look = look_until(child(process.pid), "recvfrom")
+            one = awaited(look).socket
+            assert one is not None
+            assert one.peer_pids == (ME,)
+            assert one.peer.endswith(str(place))
+
+
 def test_a_process_that_connects_in_vain_waits_for_who_listens(start: Start) -> None:
     """A listener whose queue is full lets a connection wait in SYN_SENT (listen(2))."""
     program = "import socket, sys; s = socket.socket(); s.connect(('127.0.0.1', int(sys.argv[1])))"
