@@ -7,7 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..base.identity import RankId, name_rank
+from ..base.command_words import has_title
+from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.server_processes import ServerProcess, find_server_process
@@ -28,6 +29,10 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
             if isinstance(one.rank, int) and one.rank not in found:
                 name = re.sub(r"\d+$", str(one.rank), alike.name)
                 found[one.rank] = name + _inside(alike, engines)
+    for one in ranks:  # whose number nobody knows goes by its own title, if it has one
+        words = one.looks[-1].command if one.looks else ()
+        if isinstance(one.rank, UnknownRank) and one.rank not in found and has_title(words):
+            found[one.rank] = words[0]
     return found
 
 

@@ -39,8 +39,8 @@ _REQUEST_DUMP = 0x301
 _ERROR, _DONE = 2, 3
 _ALL_STATES = 0xFFF
 _INET_INFO = 2  # attribute
-_UNIX_NAME, _UNIX_PEER = 0, 2  # attributes
-_SHOW_NAME_AND_PEER = 5
+_UNIX_NAME, _UNIX_PEER, _UNIX_QUEUED = 0, 2, 3  # attributes
+_SHOW_NAME_PEER_AND_QUEUED = 13
 _ACKED_AT, _RECEIVED_AT = 120, 128  # in struct tcp_info (Linux 4.1 and later)
 _HEARD_AT = 52  # tcpi_last_data_recv, milliseconds
 
@@ -83,9 +83,14 @@ def read_sockets(
     try:
         states = 0xFFFFFFFF
         request = struct.pack("=BxxxII", socket.AF_UNIX, states, 0)
-        request += struct.pack("=I8x", _SHOW_NAME_AND_PEER)
+        request += struct.pack("=I8x", _SHOW_NAME_PEER_AND_QUEUED)
+        answers = list(_ask_sock_diag(request))
+        queued = {end: inode for body in answers for inode, end in parse_queued(body)}
+        known = dict(filter(None, map(parse_unix_diag, answers)))
         found.update(
-            _name_unix_peers(dict(filter(None, map(parse_unix_diag, _ask_sock_diag(request)))))
+            _name_unix_peers(
+                {inode: (one, peer or queued.get(inode, 0)) for inode, (one, peer) in known.items()}
+            )
         )
     except OSError:
         if missing is not None:
@@ -207,6 +212,16 @@ def parse_unix_diag(body: bytes) -> tuple[int, tuple[Socket, int]] | None:
     peer = struct.unpack_from("=I", peer_raw)[0] if len(peer_raw) >= 4 else 0
     what = _STATES[state] if state < len(_STATES) else str(state)
     return inode, (Socket(inode=inode, family="unix", local=name, state=what), peer)
+
+
+def parse_queued(body: bytes) -> list[tuple[int, int]]:
+    """Return from a unix_diag_msg of one that listens its inode with that of each socket that has
+    connected to it and was not accepted.
+    """
+    raw = parse_netlink_attributes(body[16:]).get(_UNIX_QUEUED, b"") if len(body) >= 16 else b""
+    inode = struct.unpack_from("=I", body, 4)[0] if raw else 0
+    ends = struct.unpack_from(f"={len(raw) // 4}I", raw)
+    return [(inode, end) for end in ends if end]
 
 
 def _name_unix_peers(found: dict[int, tuple[Socket, int]]) -> dict[int, Socket]:

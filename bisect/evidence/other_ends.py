@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.addresses import host_of, port_of
 from ..base.deadline import call_with_limit
 from ..base.proc import read_stat
 from ..base.process_facts import Descriptor, Socket, Syscall, TakenPort
@@ -93,16 +94,17 @@ def _other_inodes(one: Socket, known: Mapping[int, Socket]) -> list[int]:
         return [one.peer_inode] if one.peer_inode is not None else []
     if not one.peer:
         return []
-    return [
-        inode
-        for inode, other in known.items()
-        if (other.local, other.peer) == (one.peer, one.local)
-        or (
-            other.state == "LISTEN"
-            and other.local.endswith(":" + one.peer.rpartition(":")[2])
-            and one.state == "SYN_SENT"
-        )
-    ]
+    ends = [n for n, other in known.items() if (other.local, other.peer) == (one.peer, one.local)]
+    # Until it is accepted (listen(2)) no process has the other end: whoever listens will have it.
+    may_be_queued = one.state == "ESTABLISHED" and host_of(one.local) == host_of(one.peer)
+    if ends or not (one.state == "SYN_SENT" or may_be_queued):
+        return ends
+    port = ":" + port_of(one.peer)
+    there = {
+        n: other.local for n, other in known.items() if other.state == "LISTEN" and other.local
+    }
+    found = {n: local for n, local in there.items() if local.endswith(port)}
+    return [n for n, local in found.items() if local == one.peer] or list(found)
 
 
 def _add_ends_to_call(

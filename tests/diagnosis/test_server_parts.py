@@ -8,6 +8,7 @@ from hangbisect.base.identity import UnknownRank
 from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.server_roles import find_roles
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
@@ -64,3 +65,14 @@ def test_the_engine_is_named_as_a_process_without_a_number() -> None:
 def test_a_helper_of_a_rank_that_is_no_server_is_its_ranks() -> None:
     verdict = judge(opens_a_pipe("python feed.py"), number=1)
     assert verdict.ranks.culprit == (0,)
+
+
+def test_a_rank_whose_number_nobody_knows_goes_by_its_own_title() -> None:
+    """Of any other one the words that started it say nothing of which it is."""
+    titled = waits_for_the_engine(0)
+    looks = tuple(replace(one, command=("MyServer::Engine_DP1",)) for one in titled.looks)
+    ranks = [replace(titled, rank=UnknownRank("n01", 100), looks=looks), waits_for_the_engine(1)]
+    assert find_roles(ranks)[UnknownRank("n01", 100)] == "MyServer::Engine_DP1"
+    plain = replace(titled, rank=UnknownRank("n01", 100), looks=(look("f train.py:1"),))
+    assert find_roles([plain]) == {}
+    assert find_roles([replace(titled, rank=0, looks=looks)]) == {}

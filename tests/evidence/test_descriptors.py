@@ -57,6 +57,7 @@ def test_netlink_parsers_never_raise(data: bytes) -> None:
     for _, body in descriptors.parse_netlink_messages(data):
         descriptors.parse_inet_diag(body, "tcp")
         descriptors.parse_unix_diag(body)
+        descriptors.parse_queued(body)
     descriptors.parse_inet_diag(data, "tcp6")
     descriptors.parse_unix_diag(data)
 
