@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.rank_parents import describe_busy_parent
+from hangbisect.evidence.rank_parents import describe_busy_parent, describe_hearing_parent
 
 FORKS = """import os, subprocess, sys, time
 ranks = [os.fork() or time.sleep(1000) for _ in range(2)]
@@ -94,6 +94,38 @@ def test_who_sleeps_or_computes_may_start_more(does: str) -> None:
 def test_who_waits_for_its_ranks_starts_no_more(does: str) -> None:
     with started(DONE[does]) as (_, ranks):
         assert describe(ranks) == ""
+
+
+HEARS = """
+import os, socket, time
+ready, says = os.pipe()
+one, other = socket.socketpair()
+rank = os.fork()
+if rank == 0:
+    os.close(ready)
+    one.close()
+    time.sleep(1000)
+os.close(says)
+other.close()
+print(rank, flush=True)
+"""
+
+
+@pytest.mark.parametrize("does", ["os.read(ready, 1)", "one.recv(1)"])
+def test_who_waits_for_what_a_rank_is_to_tell_it_is_said(does: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "serve.py"
+        script.write_text(HEARS + does)
+        with start(script) as (pid, ranks):
+            told = asyncio.run(describe_hearing_parent(ranks))
+    assert told.startswith(f"process {pid} (")
+    assert told.endswith(f"waits for what process {ranks[0]} is to tell it")
+
+
+@pytest.mark.parametrize("does", DONE)
+def test_who_waits_for_the_end_of_ranks_or_for_others_hears_none(does: str) -> None:
+    with started(DONE[does]) as (_, ranks):
+        assert asyncio.run(describe_hearing_parent(ranks)) == ""
 
 
 def test_a_launcher_is_known_by_its_command_and_starts_all_at_once() -> None:

@@ -45,7 +45,17 @@ def rank_never_started() -> Facts:
     return job(), [rank(0, GROUP, environment=TORCHRUN), not_there(1)]
 
 
+HEARS = "process 90 (python), which starts the ranks, waits for what process 100 is to tell it"
+
+
+def started_one_by_one() -> Facts:
+    """The world is right: who starts the ranks waits for the first before it starts the next."""
+    ready = with_locals(look(*MAKES_GROUP, call="poll"), {"rank": "0", "world_size": "2"})
+    return job(world=1, starter_hears=HEARS), [rank(0, ready)]
+
+
 SHOWS: Shows = {
+    "started-one-by-one": started_one_by_one,
     "world-size-too-large": world_size_too_large,
     "slurm-environment": slurm_environment,
     "exported-rank-variables": exported_rank_variables,
@@ -53,6 +63,15 @@ SHOWS: Shows = {
     "rank-died": rank_died,
     "rank-never-started": rank_never_started,
 }
+
+
+def test_who_waits_for_the_first_rank_before_it_starts_the_next_made_no_world_too_large() -> None:
+    about, ranks = started_one_by_one()
+    assert "world-size-too-large" not in causes_of((about, ranks))
+    silent = replace(about, starter_hears="")
+    assert "started-one-by-one" not in causes_of((silent, ranks))
+    verdict = judge_job(about, list(ranks))
+    assert tuple(verdict.ranks.waiting) == (0,)
 
 
 def test_a_world_of_the_right_size_is_not_too_large() -> None:
