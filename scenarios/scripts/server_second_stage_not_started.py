@@ -47,5 +47,5 @@ if __name__ == "__main__":
 # after = ["", "torch imported"]
 # own_code = true
 # calls = ['init_process_group', 'readline', 'wait_until_ready', '^$']
-# causes = ["rank-never-started", "deadlock"]
+# causes = ["rank-never-started", "deadlock", "started-one-by-one"]
 # ///
