@@ -287,6 +287,8 @@ class JobFacts:
     unstarted: str = ""
     # Who may start more ranks yet: "process 4711 (python), which starts the ranks, sleeps".
     starting: str = ""
+    # "process 4711 (python), which starts the ranks, waits for what process 4712 is to tell it"
+    starter_hears: str = ""
     lost_nodes: tuple[LostNode, ...] = ()
 
     def machine_of(self, host: str) -> MachineFacts:

@@ -15,6 +15,7 @@ from ..base.deadline import call_with_limit
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
 from ..base.ray_processes import is_service
+from .descriptors import parse_socket_inode, read_links, read_sockets
 from .kernel import read_thread
 from .polled_children import waits_for_ends
 from .process import descendants, words_of
@@ -23,6 +24,7 @@ from .stacks import read_stacks
 
 LIMIT = 2.0  # seconds for the stack and the source of such a program
 _SLEEPS = frozenset(["nanosleep", "clock_nanosleep"])
+_HEARS = frozenset(["read", "readv", "recvfrom", "recvmsg"])
 
 
 async def describe_busy_parent(ranks: Collection[int], limit: float = LIMIT) -> str:
@@ -41,6 +43,44 @@ async def describe_busy_parent(ranks: Collection[int], limit: float = LIMIT) -> 
         does, is_asleep = _describe_work(pid)
         if does and not (is_asleep and await _waits_for_its_ranks(pid, ranks, limit)):
             return does
+    return ""
+
+
+async def describe_hearing_parent(ranks: Collection[int], limit: float = LIMIT) -> str:
+    """Return in words which process, the parent of one of these (pids), waits for what one of them
+    is to write into a pipe, or to send over a pair of sockets; "" for none, and for a launcher.
+    """
+    parents = {about.ppid for pid in ranks if (about := read_stat(pid)) is not None}
+    for pid in sorted(parents - set(ranks)):
+        words = words_of(pid)
+        if pid <= 1 or Ancestor({}, words).launcher or is_service(words):
+            continue
+        try:
+            said = await call_with_limit(_describe_hearing, pid, ranks, limit=limit, key="hears")
+        except (OSError, TimeoutError):
+            continue
+        if said:
+            return said
+    return ""
+
+
+def _describe_hearing(pid: int, ranks: Collection[int]) -> str:
+    main = read_thread(pid, pid, [])
+    call = main.syscall if main is not None else None
+    if main is None or call is None or call.name not in _HEARS or call.args[0] >= 1 << 31:
+        return ""
+    link = read_links(pid).get(call.args[0], "")
+    inode = parse_socket_inode(link)
+    if inode is not None:
+        one = read_sockets().get(inode)
+        peer = one.peer_inode if one is not None and one.family == "unix" else None
+        wanted = f"socket:[{peer}]" if peer else ""
+    else:
+        wanted = link if link.startswith("pipe:") else ""
+    for rank in ranks if wanted else ():
+        if wanted in read_links(rank).values():
+            who = f"process {pid} ({main.comm}), which starts the ranks,"
+            return f"{who} waits for what process {rank} is to tell it"
     return ""
 
 

@@ -24,7 +24,7 @@ from . import clocks
 from .clocks import IN_DOUBT, LEAVING_LIMIT, OTHER_NODES_LIMIT
 from .ending import signal_process
 from .job import HeldBack
-from .job_facts import describe_starting, make_job_facts, seconds_still
+from .job_facts import describe_hearing, describe_starting, make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
 from .monitor_process import call_in_thread, describe_shortage
 from .rank_exits import have_all_ended, infer_statuses, was_asked_to_end
@@ -110,7 +110,7 @@ async def _judge_here(
 ) -> tuple[Judgement, Snapshot]:
     """Return how this node judges by what it sees itself, and all that it has seen."""
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
-    facts = make_job_facts(job, ended, due, await _find_who_starts(job))
+    facts = make_job_facts(job, ended, due, await _find_who_starts(job), await _find_who_hears(job))
     facts, seen = _find_spawned(job, facts, seen)
     ranks = seen.ranks
     if job.nodes is not None and (lost := job.nodes.list_lost()):
@@ -197,6 +197,13 @@ async def _find_who_starts(job: Job) -> str:
     """Return who may start more ranks, "" for nobody."""
     with job.failures.of("look whether more ranks may be started"):
         return await describe_starting(job)
+    return ""
+
+
+async def _find_who_hears(job: Job) -> str:
+    """Return which program that starts ranks waits for one of them, "" for none."""
+    with job.failures.of("look whether who starts the ranks waits for one"):
+        return await describe_hearing(job)
     return ""
 
 
@@ -362,7 +369,8 @@ async def find_later_proof(job: Job, seen: Snapshot) -> str:
     """
     with job.failures.of("look for a proof"):
         seen = seen.update(await _add_all_evidence(job, seen.ranks, "still"))
-        facts = make_job_facts(job, "still", None, await _find_who_starts(job))
+        found = await _find_who_starts(job), await _find_who_hears(job)
+        facts = make_job_facts(job, "still", None, *found)
         facts, seen = _find_spawned(job, facts, seen)
         verdict, graph = judge_snapshot(facts, seen)
         return _find_proof(job, verdict, "still", seen, graph)

@@ -64,9 +64,11 @@ def make_rank_facts(
     )
 
 
-def make_job_facts(job: Job, ended: Ended, due: Overdue | None, starting: str = "") -> JobFacts:
+def make_job_facts(
+    job: Job, ended: Ended, due: Overdue | None, starting: str = "", hears: str = ""
+) -> JobFacts:
     """Return the job as it is now, when it `ended` or its clock ran out; `starting`: who may start
-    more ranks (`describe_starting`).
+    more ranks (`describe_starting`); `hears`: who of these waits for a rank.
     """
     now = time.monotonic()
     return JobFacts(
@@ -88,6 +90,7 @@ def make_job_facts(job: Job, ended: Ended, due: Overdue | None, starting: str = 
         machine=job.machine or MachineFacts(),
         unstarted=job.members.unstarted,
         starting=starting,
+        starter_hears=hears,
     )
 
 
@@ -100,6 +103,17 @@ async def describe_starting(job: Job) -> str:
     from ..evidence.rank_parents import describe_busy_parent
 
     return await describe_busy_parent([m.pid for m in job.members])
+
+
+async def describe_hearing(job: Job) -> str:
+    """Return which program that starts ranks waits for what one of them is to tell it, "" for none,
+    and where a launcher's variables say how many there are.
+    """
+    if not job.runs_script or any("WORLD_SIZE" in m.environment for m in job.members):
+        return ""
+    from ..evidence.rank_parents import describe_hearing_parent
+
+    return await describe_hearing_parent([m.pid for m in job.members])
 
 
 def seconds_still(job: Job, now: float, ranks: Iterable[RankId]) -> float | None:

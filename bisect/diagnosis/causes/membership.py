@@ -76,6 +76,12 @@ def _variables_of_a_launcher(scene: Scene) -> Found | None:
     return Found(f"{words} without torchrun, srun or mpirun", values, 0.6 if whole else 1.0)
 
 
+def _its_starter_hears(scene: Scene) -> Found | None:
+    """Who starts the ranks waits for what one of them is to tell it."""
+    words = scene.job.starter_hears
+    return Found(words, {"who": words.partition(",")[0]}) if words else None
+
+
 def _task_of_slurm(scene: Scene) -> Found | None:
     """SLURM_NTASKS is above 1 in a step that srun did not start, and that is not interactive."""
     environment = scene.environment
@@ -161,6 +167,7 @@ CAUSES = (
             need(somebody_is_missing, 0.5),
             unless(_nobody_to_start_them),
             unless(_left_with_failure),
+            unless(_its_starter_hears),
         ),
         why="Making a process group waits until all {counted} ranks have come; {started} is all "
         "that was started.",
@@ -170,6 +177,23 @@ CAUSES = (
             "pass world_size from the environment, not from the number of GPUs",
         ),
         references=("pytorch/pytorch#52848", f"{_PL}#13374", "NVIDIA/Megatron-LM#2571"),
+    ),
+    KnownCause(
+        id="started-one-by-one",
+        title="who starts the ranks waits for one of them before it has started all",
+        signs=(
+            need(_its_starter_hears, 0.6),
+            need(somebody_is_missing, 0.5),
+            need(_more_counted_on_than_started, 0.3),
+            unless(_left_with_failure),
+        ),
+        why="The {counted} ranks of the group wait for one another, and {who}, which starts them, "
+        "waits for the first before it starts the next: neither ever comes.",
+        avoid=(
+            "start all of them first, and wait for what they say after that",
+            "let each say that it is ready before it joins the group",
+        ),
+        references=(),
     ),
     KnownCause(
         id="slurm-environment",

@@ -10,7 +10,7 @@ from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, GROUP, SLEEP, gone, job, look, rank
-from .scenes import MAKES_GROUP, TORCHRUN, Facts, Shows, causes_of, with_locals
+from .scenes import MAKES_GROUP, MAKES_STORE, TORCHRUN, Facts, Shows, causes_of, with_locals
 
 SLURM = {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "0"}
 
@@ -50,7 +50,7 @@ HEARS = "process 90 (python), which starts the ranks, waits for what process 100
 
 def started_one_by_one() -> Facts:
     """The world is right: who starts the ranks waits for the first before it starts the next."""
-    ready = with_locals(look(*MAKES_GROUP, call="poll"), {"rank": "0", "world_size": "2"})
+    ready = with_locals(look(*MAKES_STORE, call="poll"), "init_process_group", rank=0, world_size=2)
     return job(world=1, starter_hears=HEARS), [rank(0, ready)]
 
 
