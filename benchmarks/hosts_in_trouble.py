@@ -151,7 +151,7 @@ def find_faults(job: Job, dead: list[int], groups: list[list[int]], moment: str)
             unnamed = [f"n{n + 1}" for n in unseen if f'n{n + 1}"' not in words.replace(" ", '"')]
             if unnamed and moment != "start":
                 faults.append(f"{name}: does not name {' '.join(unnamed)}")
-            if job.started[number].poll() is not None and not found["outcome"] == "hang":
+            if job.started[number].poll() is not None and found["outcome"] != "hang":
                 faults.append(f"{name}: its rank has ended")
         # Without its lead each judges for itself: there is no second one.
         most = len(group) if 0 not in group or moment == "start" else 1
