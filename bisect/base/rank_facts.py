@@ -290,6 +290,7 @@ class JobFacts:
     # "process 4711 (python), which starts the ranks, waits for what process 4712 is to tell it"
     starter_hears: str = ""
     lost_nodes: tuple[LostNode, ...] = ()
+    master_addresses: tuple[str, ...] = ()  # what MASTER_ADDR means here, where that was looked up
 
     def machine_of(self, host: str) -> MachineFacts:
         """Return the machine of a host; the only one there is where the job has one node."""

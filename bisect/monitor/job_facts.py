@@ -91,6 +91,7 @@ def make_job_facts(
         unstarted=job.members.unstarted,
         starting=starting,
         starter_hears=hears,
+        master_addresses=() if job.nodes is None else job.nodes.master_addresses,
     )
 
 
