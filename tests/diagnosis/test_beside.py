@@ -182,3 +182,31 @@ def test_a_program_that_it_started_is_not_blamed_in_its_place() -> None:
     verdict = judge(writes, helper)
     assert verdict.ranks.culprit == (UnknownRank("n01", SERVER),)
     assert [one.role for one in verdict.where] == ["MyServer::Coordinator"]
+
+
+def test_one_that_only_takes_connections_is_not_blamed() -> None:
+    """A multiprocessing.Manager in which a rank waits for an item that another is to put: it does
+    what it was asked, in a thread of the library's.
+    """
+    manager = server(
+        "Condition.wait STD/threading.py:331",
+        "Event.wait STD/threading.py:629",
+        "Server.serve_forever STD/multiprocessing/managers.py:176",
+        "BaseManager._run_server STD/multiprocessing/managers.py:598",
+        "BaseProcess.run STD/multiprocessing/process.py:108",
+        "<module> train.py:45",
+    )
+    verdict = judge(manager)
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.cause is None or verdict.cause.id in ("endpoint-silent", "manager-waits")
+
+
+def test_one_that_asks_its_own_store_waits_for_whoever_is_to_set_it() -> None:
+    own = Socket(9, "tcp", peer="127.0.0.1:59910", state="ESTABLISHED", peer_pids=(SERVER,))
+    waits = server(
+        "Handler.do_POST serve.py:15",
+        "BaseServer.serve_forever STD/socketserver.py:238",
+        call="poll",
+        descriptors=(Descriptor(15, "socket", "socket:[9]", socket=own),),
+    )
+    assert judge(waits).ranks.culprit == (0,)
