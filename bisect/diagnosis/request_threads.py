@@ -1,4 +1,4 @@
-"""Which thread of a server answers a request. Pure.
+"""Which thread of a server answers a request, and whether that one waits for others. Pure.
 
 The main thread of a server with a thread for each request takes connections (socketserver.py,
 serve_forever; an event loop), and says nothing of what the request waits for.
@@ -7,10 +7,15 @@ serve_forever; an event loop), and says nothing of what the request waits for.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from itertools import takewhile
 
 from ..base.process_facts import Look, Thread
+from .blocked_syscalls import list_awaited_pids
 from .frames import frame_owner, unqualified_name
-from .process_snapshot import put_thread_first
+from .helper_processes import is_halted
+from .process_snapshot import ProcessSnapshot, put_thread_first
+from .public_calls import find_group_wait
 
 # How main threads wait for connections: socketserver, an event loop, multiprocessing's managers.
 _TAKES_CONNECTIONS = (
@@ -19,7 +24,6 @@ _TAKES_CONNECTIONS = (
     (re.compile(r"/multiproc?ess(?:ing)?/managers\.py$"), re.compile("serve_forever")),
     (re.compile(r"/(?:uvloop|uvicorn)/\S+$"), re.compile("run|serve")),
 )
-_NEAR = 6  # Python frames from the innermost one in which such a function stands
 
 
 def put_request_thread_first(look: Look) -> Look:
@@ -33,11 +37,29 @@ def put_request_thread_first(look: Look) -> Look:
     return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
 
 
+def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bool:
+    """Return whether a server waits for what ranks (their pids) or whoever else asks it are to do:
+    in a group, for a connection or a request, at a store that it has itself. One that is stopped
+    does not.
+    """
+    if is_halted(view.look):
+        return False
+    if find_group_wait(view) is not None or list_awaited_pids(view.look) & {*ranks}:
+        return True
+    if view.main is not None and _takes_connections(view.main):
+        return True
+    sockets = [one.socket for one in (view.call.descriptors if view.call is not None else ())]
+    ends = [{*one.peer_pids} if one is not None else set() for one in sockets]
+    return bool(ends) and all(one == {view.look.pid} for one in ends)
+
+
 def _takes_connections(thread: Thread) -> bool:
-    python = [frame for frame in thread.frames if not frame.native][:_NEAR]
+    """Return whether a thread is in such a function, and in no code of the job's below it."""
+    python = (frame for frame in thread.frames if not frame.native)
+    inside = takewhile(lambda frame: frame_owner(frame, "") != "user", python)
     return any(
         file.search(one.file) and names.fullmatch(unqualified_name(one.name))
-        for one in python
+        for one in inside
         for file, names in _TAKES_CONNECTIONS
     )
 

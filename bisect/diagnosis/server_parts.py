@@ -18,12 +18,11 @@ from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.server_processes import find_server_process
 from ..base.verdict_facts import Edge, Verdict, Where
-from .blocked_syscalls import list_awaited_pids
 from .call_site import find_call
 from .case import Case
 from .frames import format_innermost_frame
 from .process_snapshot import merge_looks
-from .public_calls import find_group_wait
+from .request_threads import waits_for_others
 from .wait_graph import WaitGraph
 
 _LONGEST_CHAIN = 8  # edges from the part on
@@ -102,9 +101,7 @@ def _follow(
         if wait is not None and wait.pid in known and _is_the_same(known, pid, wait.pid):
             pid = wait.pid
     view = merge_looks(known[pid]) if pid in known else None
-    if view is None or view.running or find_group_wait(view) is not None:
-        return None
-    if list_awaited_pids(view.look) & {*ranks}:
+    if view is None or view.running or waits_for_others(view, ranks):
         return None
     return _Part(facts.rank, known[pid], _name_role(view.look), first)
 

@@ -8,7 +8,7 @@ from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
-from ..public_calls import find_group_wait
+from ..request_threads import waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
@@ -110,7 +110,7 @@ def _waits_for_a_child(scene: Scene) -> Found | None:
     return Found(words, values, doubtful=_others_have_the_end(scene, scene.view, view.look))
 
 
-def _asks_a_process_beside(scene: Scene) -> Found | None:
+def asks_a_process_beside(scene: Scene) -> Found | None:
     """A rank waits for the answer of a process that was started beside the ranks, with them."""
     view = next(iter(find_blocked_processes(scene)[1:]), None)
     if view is None or view.look.pid not in scene.beside or scene.view is None:
@@ -119,13 +119,12 @@ def _asks_a_process_beside(scene: Scene) -> Found | None:
     return Found(f"it waits in {values['waits']}, for {values['server']}", values)
 
 
-def _what_is_beside_stands_still(scene: Scene) -> Found | None:
+def what_is_beside_stands_still(scene: Scene) -> Found | None:
     """That process, or what it waits for itself, does not move, and waits for no rank."""
     view = next(reversed(find_blocked_processes(scene)), None)
     if view is None or view.running or scene.subject is None or scene.subject.moved:
         return None
-    ranks = {facts.pid for facts in scene.neighbours}
-    if list_awaited_pids(view.look) & ranks or find_group_wait(view) is not None:
+    if waits_for_others(view, {facts.pid for facts in scene.neighbours}):
         return None
     where, who = _in_the_jobs_code(scene, view) or format_place(view), format_process(view.look)
     place = ", ".join(part for part in (view.call_name, view.wchan) if part)
@@ -305,8 +304,8 @@ CAUSES = (
         id=BESIDE_STUCK,
         title="a server that runs beside the ranks is stuck, and a rank waits for its answer",
         signs=(
-            need(_asks_a_process_beside, 0.45),
-            need(_what_is_beside_stands_still, 0.45),
+            need(asks_a_process_beside, 0.45),
+            need(what_is_beside_stands_still, 0.45),
             unless(in_wandb),
         ),
         why="The rank waits in {waits} for {server}. There {stuck} stands still in {there}: the "

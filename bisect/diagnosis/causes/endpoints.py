@@ -11,6 +11,7 @@ from ...base.process_facts import Socket
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
 from ..single_ranks import is_gone
+from .awaited import asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
 from .signs import (
@@ -195,6 +196,11 @@ def _opens_to_outside(scene: Scene) -> Found | None:
             who = scene.call if scene.blocking is not None else "the connection of a thread"
             return Found(f"{who} to {socket.peer} SYN_SENT", {"peer": socket.peer})
     return None
+
+
+def _it_stands_still_beside(scene: Scene) -> Found | None:
+    """The server was started beside the ranks, and is seen to stand still itself."""
+    return asks_a_process_beside(scene) and what_is_beside_stands_still(scene)
 
 
 def _in_a_client(scene: Scene) -> Found | None:
@@ -405,6 +411,7 @@ CAUSES = (
             also(_in_a_client, 0.3),
             also(nothing_came, 0.35),
             also(_the_other_end_is_here, 0.2),
+            unless(_it_stands_still_beside),
             unless(_asks_the_hub),
             unless(in_wandb),
             unless(through_a_proxy),

@@ -209,7 +209,8 @@ class Scene:
         """
         pids = {*self.relatives, *(r.pid for r in self.neighbours if r.pid is not None)}
         for facts in self.neighbours:
-            pids.update(look.pid for looks in (facts.looks, *facts.children) for look in looks)
+            found = (look.pid for looks in (facts.looks, *facts.children) for look in looks)
+            pids.update(pid for pid in found if pid not in facts.beside)
         return frozenset(pids)
 
     @cached_property
