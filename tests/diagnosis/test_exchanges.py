@@ -85,7 +85,9 @@ def test_event_loops_that_keep_each_other_awake_do_nothing_else() -> None:
     """Actors that send a ping each second, and wait for what does not come."""
 
     def idles(facts: RankFacts) -> RankFacts:
-        waits = look("run_forever STD/asyncio/base_events.py:9", call="epoll_wait").kernel[0].syscall
+        waits = (
+            look("run_forever STD/asyncio/base_events.py:9", call="epoll_wait").kernel[0].syscall
+        )
         return replace(
             facts,
             looks=tuple(
