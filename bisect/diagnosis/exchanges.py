@@ -14,14 +14,11 @@ from dataclasses import replace
 from ..base.addresses import host_of, is_loopback
 from ..base.process_facts import Look, Socket, Syscall
 from ..base.rank_facts import RankFacts
+from .blocked_syscalls import POLL_CALLS
 from .process_snapshot import main_kernel
 
 LATELY = 1.0  # seconds before the last look, or more, from which on messages must have come
 _READS = frozenset(["recvfrom", "recvmsg", "read", "readv"])
-# In which an event loop waits: one that does nothing else may keep others awake by pings.
-_HEARS_MANY = frozenset(
-    ["epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"]
-)
 
 _End = tuple[str, str, str]  # the host of loopback addresses, local, peer
 
@@ -66,8 +63,9 @@ def _list_heard_sockets(facts: RankFacts) -> Iterator[Socket]:
 
 
 def _only_hears(looks: Sequence[Look]) -> bool:
+    """Return whether it is an event loop that waits at each look: others may wake it by pings."""
     calls = (_main_call(look) for look in looks)
-    return all(call is not None and call.name in _HEARS_MANY for call in calls)
+    return all(call is not None and call.name in POLL_CALLS for call in calls)
 
 
 def _main_call(look: Look) -> Syscall | None:
