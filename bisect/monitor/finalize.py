@@ -110,7 +110,7 @@ async def _judge_here(
 ) -> tuple[Judgement, Snapshot]:
     """Return how this node judges by what it sees itself, and all that it has seen."""
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
-    facts = make_job_facts(job, ended, due, await _find_who_starts(job), await _find_who_hears(job))
+    facts = make_job_facts(job, ended, due, *await _find_who_starts(job))
     facts, seen = _find_spawned(job, facts, seen)
     return _judge_facts(job, ended, facts, seen, due)
 
@@ -214,18 +214,11 @@ def _tell(job: Job, judged: Judgement, published: bool, ending: bool) -> list[st
     return []
 
 
-async def _find_who_starts(job: Job) -> str:
-    """Return who may start more ranks, "" for nobody."""
+async def _find_who_starts(job: Job) -> tuple[str, str]:
+    """Return who may start more ranks, and who starts them and waits for one; "" for nobody."""
     with job.failures.of("look whether more ranks may be started"):
-        return await describe_starting(job)
-    return ""
-
-
-async def _find_who_hears(job: Job) -> str:
-    """Return which program that starts ranks waits for one of them, "" for none."""
-    with job.failures.of("look whether who starts the ranks waits for one"):
-        return await describe_hearing(job)
-    return ""
+        return await describe_starting(job), await describe_hearing(job)
+    return "", ""
 
 
 async def _add_all_evidence(
@@ -390,8 +383,7 @@ async def find_later_proof(job: Job, seen: Snapshot) -> str:
     """
     with job.failures.of("look for a proof"):
         seen = seen.update(await _add_all_evidence(job, seen.ranks, "still"))
-        found = await _find_who_starts(job), await _find_who_hears(job)
-        facts = make_job_facts(job, "still", None, *found)
+        facts = make_job_facts(job, "still", None, *await _find_who_starts(job))
         facts, seen = _find_spawned(job, facts, seen)
         verdict, graph = judge_snapshot(facts, seen)
         return _find_proof(job, verdict, "still", seen, graph)
