@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Look
-from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.frames import WRAPPER
 from hangbisect.diagnosis.verdict import judge_job
@@ -123,6 +123,68 @@ def test_in_another_round_of_a_loop_over_roots_a_rank_has_another_one() -> None:
     """`for source in range(world): broadcast(x, source)`: the logs tell which round it is."""
     ranks = [_logged(0, rooted(1), 2), _logged(1, rooted(1), 2), _logged(2, rooted(0), 1)]
     verdict = judge_job(job("late", 3), ranks)
+    assert verdict.cause is None or "takes rank" not in verdict.cause.why
+
+
+# ---- another root in a group of some, which the logs tell ----------------------------------------
+
+EXPERTS = {"0": (0, 1, 2, 3), "e": (1, 2, 3)}
+
+
+def _in_groups(number: int, one: Look, *made: tuple[str, str, bool]) -> RankFacts:
+    """A rank that stands in `one`, and has logged these: kind, group, whether it is done."""
+    numbers: dict[str, int] = {}
+    operations = []
+    for n, (kind, group, done) in enumerate(made):
+        numbers[group] = numbers.get(group, 0) + 1
+        operations.append(
+            Collective(
+                group, kind, numbers[group], "train.py:20", at=100 + n + number / 1000, done=done
+            )
+        )
+    members = {name: ranks for name, ranks in EXPERTS.items() if number in ranks}
+    log = CollectiveLog("ring", tuple(operations), members)
+    return replace(still(number, one), collectives=(log,))
+
+
+BARRIER = call("barrier", 37)
+WAITS_THERE = ("barrier", "0", False)
+
+
+def test_a_root_that_is_through_with_the_call_was_not_the_root_of_it() -> None:
+    """Rank 2 waits for rank 3, which has received from rank 1 and gone on: rank 2 is wrong."""
+    sent, waits = ("broadcast", "e", True), ("broadcast", "e", False)
+    ranks = [
+        _in_groups(0, BARRIER, WAITS_THERE),
+        _in_groups(1, rooted(1, group="given"), waits),
+        _in_groups(2, rooted(3, group="given"), waits),
+        _in_groups(3, BARRIER, sent, WAITS_THERE),
+    ]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "collective-mismatch"
+    assert "rank 2" in verdict.cause.why
+
+
+def test_in_one_group_of_some_the_fewer_are_to_blame() -> None:
+    waits = ("broadcast", "e", False)
+    ranks = [
+        _in_groups(0, BARRIER, WAITS_THERE),
+        _in_groups(1, rooted(1, group="given"), waits),
+        _in_groups(2, rooted(3, group="given"), waits),
+        _in_groups(3, rooted(1, group="given"), waits),
+    ]
+    assert judge_job(job("late", 4), ranks).ranks.culprit == (2,)
+
+
+def test_in_two_groups_of_some_the_roots_may_differ() -> None:
+    ranks = [
+        _in_groups(n, rooted(n // 2 * 2, group="given"), ("broadcast", "ab"[n // 2], False))
+        for n in range(4)
+    ]
+    verdict = judge_job(job("late", 4), ranks)
     assert verdict.cause is None or "takes rank" not in verdict.cause.why
 
 
