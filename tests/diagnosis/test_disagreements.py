@@ -218,6 +218,55 @@ def test_groups_whose_names_are_hashes_may_be_made_in_any_order() -> None:
     assert judged(*looks).ranks.culprit != (1,)
 
 
+# ---- another place in which to meet --------------------------------------------------------------
+
+
+def joins(where: str, world: int = 3) -> Look:
+    """In init_process_group, by way of that file or address."""
+    one = look(
+        f"_new_process_group_helper {C10D}:2169",
+        f"init_process_group {C10D}:1899",
+        "train train.py:27",
+        "<module> train.py:90",
+        call="clock_nanosleep",
+    )
+    told = (("init_method", f'"{where}"'), ("world_size", str(world)))
+    return within(one, (("group_size", str(world)),), told)
+
+
+def test_who_looks_for_the_others_at_another_file_is_to_blame() -> None:
+    verdict = judged(
+        joins("file:///job/meet"), joins("file:///job/x/meet"), joins("file:///job/meet")
+    )
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "different-master"
+    assert "/job/x/meet" in " ".join(verdict.cause.matched)
+
+
+def test_who_looks_for_the_others_at_another_port_is_to_blame() -> None:
+    looks = [joins(f"tcp://127.0.0.1:{port}") for port in (4000, 4000, 4001)]
+    assert judged(*looks).ranks.culprit == (2,)
+
+
+def test_of_two_places_to_meet_none_is_the_right_one() -> None:
+    looks = [joins(f"file:///job/{number}", world=2) for number in (0, 1)]
+    assert judged(*looks).ranks.culprit == (0, 1)
+
+
+def test_one_machine_may_have_several_names() -> None:
+    looks = [joins(f"tcp://{name}:4000") for name in ("127.0.0.1", "10.0.0.4", "n4")]
+    verdict = judged(*looks)
+    assert verdict.cause is None or verdict.cause.id != "different-master"
+
+
+def test_where_a_rank_has_not_come_yet_that_one_tells_more() -> None:
+    """Two names of one file, by a link, and rank 2 reads its data for ever."""
+    looks = [joins("file:///job/meet"), joins("file:///link/meet"), SERVER]
+    assert judged(*looks).ranks.culprit == (2,)
+
+
 def test_one_look_without_locals_accuses_nobody() -> None:
     bare = [rank(n, within(makes("1", "[0, 1]"), (), (), ())) for n in range(3)]
     assert judge_job(job("late", 3), bare).ranks.culprit != (1,)
