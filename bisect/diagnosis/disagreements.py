@@ -1,5 +1,5 @@
 """Ranks that stand in the same call and do not mean the same by it: they name another root, or make
-another group in its place. Pure.
+another group in its place, or look for the others elsewhere. Pure.
 
 Their logs are the same: each made the same calls. Locals of torch's frames tell what each means by
 them (torch/distributed/distributed_c10d.py): `src` or `dst` of a collective with a root, which are
@@ -14,18 +14,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from itertools import combinations
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from ..base.addresses import port_of
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.masking import MASK
 from ..base.process_facts import Frame
 from ..base.rank_facts import Collective, RankFacts
 from ..base.words import begin_sentence, format_ranks
 from .collective_mismatch import DEFAULT_GROUP
-from .common_path import CollectivePlace, find_collective_place
+from .common_path import MAKES_FIRST_GROUP, CollectivePlace, find_collective_place
 from .frames import unqualified_name
-from .group_values import GROUP_HELPER
+from .group_values import GROUP_HELPER, read_group_values
 from .peer_calls import Root, find_root
+from .process_snapshot import ProcessSnapshot
 from .rank_waits import RankWait
 from .single_ranks import is_gone
 
@@ -41,7 +44,7 @@ class Disagreement:
     others: tuple[RankId, ...]
     call: str  # "broadcast"
     sentence: str
-    makes_groups: bool  # it is about the members of a group that is made, else about a root
+    about: Literal["root", "members", "meeting"]  # of a call, of a group, or where all meet
 
 
 class _Meaning(NamedTuple):
@@ -64,6 +67,9 @@ def find_disagreement(
     """
     standing = [facts for facts in ranks if not facts.finished]
     views = {facts.rank: waits[facts.rank].view for facts in standing if not is_gone(facts)}
+    if meetings := _read_meetings(standing, views):
+        calls = dict.fromkeys(meetings, MAKES_FIRST_GROUP)
+        return _compare_meanings("meeting", meetings, calls)
     places = [
         place
         for rank, view in views.items()
@@ -85,20 +91,20 @@ def find_disagreement(
                 refuted.add(place.rank)
         if group := _read_made_group(frames):
             groups[place.rank] = group
-    return _compare_meanings(roots, places, refuted) or _compare_meanings(
-        groups, places, makes_groups=True
+    calls = {place.rank: place.call for place in places}
+    return _compare_meanings("root", roots, calls, refuted) or _compare_meanings(
+        "members", groups, calls
     )
 
 
 def _compare_meanings(
+    about: Literal["root", "members", "meeting"],
     meanings: Mapping[RankId, _Meaning],
-    places: Sequence[CollectivePlace],
+    calls: Mapping[RankId, str],
     refuted: Set[RankId] = frozenset(),
-    *,
-    makes_groups: bool = False,
 ) -> Disagreement | None:
-    """Return what ranks do not agree about. Of equally many those are to blame whose meaning is
-    `refuted` by what other ranks did, where it is that of some.
+    """Return what ranks in these calls do not agree about. Of equally many those are to blame whose
+    meaning is `refuted` by what other ranks did, where it is that of some.
     """
     counts = Counter(meanings.values())
     if len(counts) > _MOST_MEANINGS:
@@ -110,16 +116,14 @@ def _compare_meanings(
     }
     if not differ:
         return None
-    if makes_groups:
+    if about == "members":
         # The same group under another number: one of the two has made another one before it.
         differ |= {pair for pair in combinations(counts, 2) if pair[0].value == pair[1].value}
     wrong = _find_fewest(differ, counts)
     wrong = {one for rank, one in meanings.items() if one in wrong and rank in refuted} or wrong
     ranks = tuple(sorted(rank for rank, one in meanings.items() if one in wrong))
-    others = tuple(sorted(place.rank for place in places if place.rank not in ranks))
-    call = next(place.call for place in places if place.rank == ranks[0])
-    sentence = _describe(meanings, ranks)
-    return Disagreement(ranks, others, call, sentence, makes_groups)
+    others = tuple(sorted(rank for rank in calls if rank not in ranks))
+    return Disagreement(ranks, others, calls[ranks[0]], _describe(meanings, ranks), about)
 
 
 def _find_fewest(
@@ -214,3 +218,35 @@ def _read_made_group(frames: Iterable[Frame]) -> _Meaning | None:
                 return None
             return _Meaning(name, members, f"make group {name} of ranks {members}")
     return None
+
+
+def _read_meetings(
+    ranks: Sequence[RankFacts], views: Mapping[RankId, ProcessSnapshot | None]
+) -> dict[RankId, _Meaning]:
+    """Return where each rank looks for the others to make the first group, {} if not all of the
+    world stand there: who has not come tells more.
+    """
+    found: dict[RankId, _Meaning] = {}
+    for facts in ranks:
+        view = views.get(facts.rank)
+        values = read_group_values(view.frames) if view is not None else {}
+        place = _read_meeting_place(view.frames) if view is not None else ""
+        if not place or values.get("world_size") != len(ranks) or facts.moved:
+            return {}
+        found[facts.rank] = _Meaning("store", place, f"look for the others at {place}")
+    return found
+
+
+def _read_meeting_place(frames: Iterable[Frame]) -> str:
+    """Return the file or the port by which a rank joins the first group, "" if its frames do not
+    tell. A machine may have several names: two of them need not be two places.
+    """
+    for frame in frames:
+        if frame.file.endswith(_C10D) and unqualified_name(frame.name) == MAKES_FIRST_GROUP:
+            told = dict(frame.locals).get("init_method", "").strip("\"'")
+            scheme, _, rest = told.partition("://")
+            where = rest.partition("?")[0]
+            if MASK in told or scheme not in ("file", "tcp"):
+                return ""
+            return where if scheme == "file" else f"port {port_of(where)}"
+    return ""

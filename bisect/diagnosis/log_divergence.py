@@ -20,6 +20,7 @@ from ..base.files import PACKAGE
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
+from .backward_rounds import name_left_out_reduction
 from .collective_mismatch import (
     BACKWARD_KINDS,
     SAME_SHAPE,
@@ -359,7 +360,7 @@ def _find_recorded_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
         ]
         if found:
             first = min(found, key=lambda one: (not one.is_sure, one.operation.at))
-            return _add_sites(first, ranks)
+            return name_left_out_reduction(_add_sites(first, ranks), ranks)
     return None
 
 
