@@ -151,22 +151,6 @@ def test_what_stirs_is_looked_at_all_the_same_once_another_has_left() -> None:
     assert overdue.clock == "still"
 
 
-def test_what_stirs_is_looked_at_all_the_same_once_all_others_stand_still_for_long() -> None:
-    """They may wait for it, and it may try again and again in vain: a look tells."""
-    members = script()
-    member = begin(members, 0, "a", 5.0, deadline=None)
-    other = begin(members, 1, "a", 5.0, deadline=None)
-    late = 5.0 + clocks.IN_DOUBT * LIMITS.stall
-    for now, stirred_at, expected in (
-        (late - 1, 0.0, None),
-        (late + 1, 0.0, "still"),
-        (late + 1, late - 30, None),
-    ):
-        other.stirred_at, member.stirred_at = stirred_at, now - 1
-        found = clocks.find_overdue(members, member, LIMITS, now)
-        assert (found and found.clock) == expected, (now, stirred_at)
-
-
 def test_past_a_step_is_who_ended_it_or_a_later_one() -> None:
     members = script()
     begin(members, 0, "wandb_init", 2.0, checkpoint="wandb_logger")
