@@ -302,6 +302,15 @@ def test_an_output_that_a_daemon_of_an_ended_program_keeps_open_has_no_end() -> 
         assert word in told, told
 
 
+def test_what_a_program_left_in_the_background_may_end_and_so_nothing_is_proved() -> None:
+    facts = job(), [rank(0, reads_output(DAEMON), children=((dead(901, 0, "sh"),),)), held(1)]
+    cause, scene = causes_of(facts)["pipe-writer-gone"], scene_of(facts)
+    assert cause.level == "guess"
+    assert scene.graph is not None
+    verdict = replace(scene.verdict, cause=cause)
+    assert find_proof_of_hang(verdict, Snapshot(scene.ranks), scene.graph) == ""
+
+
 def test_an_output_is_written_as_long_as_its_program_is_there() -> None:
     child = PipeEnd(901, 1, "sh", 100)
     assert writer_gone(reads_output(child), look(pid=901, ppid=100, call="clock_nanosleep")) == ""
