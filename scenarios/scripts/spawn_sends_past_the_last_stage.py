@@ -59,9 +59,9 @@ if __name__ == "__main__":
 # command = "python train.py --port $PORT"
 # culprits = [[3], [0, 3]]
 # waiting = [1, 2]
-# steps = ["process_group", "ddp_wrap", "first_collective", "training"]
-# after = ["First recv done", "Process group ready", ""]
+# steps = ["process_group", "ddp_wrap", "first_collective", "training", "first_all_reduce"]
+# after = ["First recv done", "First all_reduce done", "Process group ready", ""]
 # own_code = true
-# calls = ['wait$', 'isend', 'Stage\.run', 'train\.run']
+# calls = ['wait$', 'isend', 'Stage\.run', 'train\.run', 'distributed\.all_reduce']
 # causes = ["message-left-out", "deadlock", "rank-conditional-collective", "collective-mismatch"]
 # ///
