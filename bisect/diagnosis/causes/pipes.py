@@ -29,6 +29,7 @@ _ACCEPTS = re.compile(r"accept4?")
 _MESSAGES = re.compile(r"msgrcv|mq_timedreceive")
 _OPENS = re.compile(r"openat2?|open")
 _TRUST_IF_A_THREAD_WORKS = 0.65  # a thread of the reader may be who writes
+_TRUST_IF_IT_MAY_END = 0.65  # what has the writing end may be at work, and end
 # Of Linux 5.x and 6.x: where room in a full pipe, and a partner for a fifo, are waited for.
 _PIPE_IS_FULL = ("pipe_write", "anon_pipe_write", "fifo_pipe_write")
 _NO_PARTNER = ("wait_for_partner", "fifo_open")
@@ -217,7 +218,7 @@ def _reads_an_output_without_end(scene: Scene) -> Found | None:
             f"{values['reader']} reads {values['pipe']} to its end, which is open in "
             f"{values['keepers']}; {values['writer']}"
         )
-        return Found(words, values)
+        return Found(words, values, _TRUST_IF_IT_MAY_END)
     return None
 
 
