@@ -124,7 +124,7 @@ class Running:
             time.sleep(0.01)
         return time.monotonic()
 
-    def end(self, limit: float, rest: float = 30.0) -> Ended:
+    def end(self, limit: float, rest: float = 15.0) -> Ended:
         """Wait for the end, at most `limit` seconds; then end it by force (status -9). What it
         started and is not gone `rest` seconds later is left behind.
         """

@@ -286,6 +286,7 @@ class JobFacts:
     # Who may start more ranks yet: "process 4711 (python), which starts the ranks, sleeps".
     starting: str = ""
     lost_nodes: tuple[LostNode, ...] = ()
+    master_addresses: tuple[str, ...] = ()  # what MASTER_ADDR means here, where that was looked up
 
     def machine_of(self, host: str) -> MachineFacts:
         """Return the machine of a host; the only one there is where the job has one node."""

@@ -95,7 +95,8 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     missing = missing[sum(not isinstance(rank, int) for rank in known) :]
     absent = tuple(r for r in missing if first <= r < claimed)
     remote = tuple(r for r in missing if not first <= r < claimed)
-    found = snapshot.compare_ranks(absent, remote, job.unstarted)
+    masters = job.master_addresses
+    found = snapshot.compare_ranks(absent, remote, job.unstarted, masters)
     lonely = [
         r for r, s in found.items() if s.wait and s.wait.kind == "absent_rank" and s.waits_for_peers
     ]
@@ -103,7 +104,7 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         # A process group of one waits for nobody: at least one more rank was counted on.
         lonely_rank = everyone[0].rank
         absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
-        found = snapshot.compare_ranks(absent, remote)
+        found = snapshot.compare_ranks(absent, remote, masters=masters)
     return Case(job, snapshot, absent, found)
 
 

@@ -3,28 +3,18 @@
 What a rank waits for depends on where every other rank is; asked rank by rank, a thousand of
 them would be a million comparisons. So `RankIndex` holds who is where, worked out once for all
 of them.
-
-Ranks that look for the store at another address than the others, or come as a rank that another
-one is, wait in the same code as all others; the addresses and numbers that they go by tell them
-apart. Every rank connects to the store at MASTER_ADDR and MASTER_PORT, which rank 0 serves, or
-torchrun's agent (torch/distributed/rendezvous.py, _create_c10d_store).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 
-from ..base.addresses import host_of, is_loopback, port_of
-from ..base.identity import ProcessId, RankId
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Frame, Socket
 from ..base.verdict_facts import Wait, WaitKind
-from .blocked_syscalls import hears_other_hosts
 from .collective_mismatch import DEFAULT_GROUP
-from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
 from .peer_calls import (
     GivenGroup,
     Transfer,
@@ -40,8 +30,10 @@ from .pending_operations import (
     find_pending_operations,
 )
 from .process_snapshot import ProcessSnapshot
+from .rendezvous_claims import find_rendezvous_mismatch
 from .served_ranks import find_awaited_guests
 from .single_ranks import SingleRank, SingleRanks, is_gone
+from .unseen_nodes import find_unseen_end
 
 
 @dataclass(frozen=True)
@@ -93,10 +85,16 @@ def _make_rank_group(members: Iterable[SingleRank]) -> RankGroup:
 class RankIndex:
     """The ranks of a job by where they are. Those that finished are in none of the groups."""
 
-    def __init__(self, members: Sequence[SingleRank], absent: Iterable[RankId]) -> None:
-        """`absent` ranks will never come."""
+    def __init__(
+        self,
+        members: Sequence[SingleRank],
+        absent: Iterable[RankId],
+        masters: Collection[str] = (),
+    ) -> None:
+        """`absent` ranks will never come; `masters` are addresses of the node of rank 0."""
         self.members = {single_rank.facts.rank: single_rank for single_rank in members}
         self.absent = frozenset(absent)
+        self._masters = masters
         self.pending = find_pending_operations([single.facts for single in members])
         # Of those that wait in an operation which all of its group have entered: the group.
         self._together = find_groups_of_waiting([one.facts for one in members], self.pending)
@@ -116,6 +114,14 @@ class RankIndex:
     def others(self, single_rank: SingleRank) -> int:
         """Return how many other ranks have not finished."""
         return len(self._unfinished) - (not single_rank.facts.finished)
+
+    @cached_property
+    def unseen_masters(self) -> frozenset[str]:
+        """The addresses of the node of rank 0, if that is not seen."""
+        if 0 in self.members:
+            return frozenset()
+        told = (one.facts.environment.get("MASTER_ADDR", "") for one in self.members.values())
+        return frozenset([*self._masters, *told])
 
     @cached_property
     def waiting_for_nobody(self) -> RankGroup:
@@ -200,118 +206,6 @@ class RankIndex:
         return self._with_absent[id(group)]
 
 
-@dataclass(frozen=True)
-class _RendezvousClaim:
-    """What a rank goes by."""
-
-    rank: RankId
-    store: tuple[str, str]  # host and port, "" where that is not known
-    connected: bool  # to a store there
-    serves: bool  # the store there itself
-    claims: int | None  # which rank it says that it is
-
-
-def find_rendezvous_mismatch(members: Sequence[SingleRank]) -> dict[RankId, Wait]:
-    """Return which of these ranks, all of which make the first process group, the others wait for
-    in vain, with what each waits for itself.
-    """
-    if len(members) < 2:
-        return {}
-    servers = {
-        ProcessId(single_rank.facts.host, pid)
-        for single_rank in members
-        for pid in (single_rank.facts.pid, *(look.ppid for look in single_rank.facts.looks[-1:]))
-        if pid is not None
-    }
-    going = [_read_rendezvous_claim(single_rank, servers) for single_rank in members]
-    return _find_same_number(going) or _find_other_store(going)
-
-
-def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
-    counted = Counter(one.claims for one in going if one.claims is not None)
-    return {
-        one.rank: Wait(
-            "store", f"as rank {one.claims}, which another process is", what="of the process group"
-        )
-        for one in going
-        if one.claims not in (None, one.rank) and counted[one.claims] > 1
-    }
-
-
-def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
-    """Return those without a store, if they look where no other rank found one; where all others
-    look at one place, and the store of those that have one is their own, those that have it.
-    """
-    with_store = [one for one in going if one.store[1]]
-    there = [one for one in with_store if one.connected]
-    places = {one.store for one in there}
-    lost = [one for one in with_store if not one.connected and one.store not in places]
-    if not there or not lost:
-        return {}
-    agreed = len({one.store for one in lost}) == 1 and len(lost) > len(there)
-    if agreed and all(one.serves for one in there):
-        return {one.rank: _make_rendezvous_wait(one, "where no other rank looks") for one in there}
-    return {one.rank: _make_rendezvous_wait(one, "to which it has no connection") for one in lost}
-
-
-def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
-    address = ":".join(one.store)
-    return Wait("store", f"{address}, {words}", what=address)
-
-
-def _read_rendezvous_claim(
-    single_rank: SingleRank, servers: Collection[ProcessId]
-) -> _RendezvousClaim:
-    facts, view = single_rank.facts, single_rank.view
-    values = _read_group_locals(view.frames) if view is not None else {}
-    host, port = _find_store_address(values, facts.environment)
-    sockets = view.look.sockets if view is not None else ()
-    serves = any(s.state == "LISTEN" and port_of(s.local) == port for s in sockets)
-    connected = any(_is_store_connection(s, port, facts.host, servers) for s in sockets)
-    claims = values.get("rank") or facts.environment.get("RANK", "")
-    return _RendezvousClaim(
-        facts.rank,
-        ("localhost" if is_loopback(host) else host, port),
-        connected or serves,
-        serves,
-        number(claims),
-    )
-
-
-def _is_store_connection(
-    socket: Socket, port: str, host: str, servers: Collection[ProcessId]
-) -> bool:
-    """Return True for a connection to a store: not one that a stranger serves at the same port."""
-    ends = socket.peer_pids
-    known = not ends or any(ProcessId(host, pid) in servers for pid in ends)
-    return socket.state == "ESTABLISHED" and port_of(socket.peer) == port and known
-
-
-def _find_store_address(
-    values: Mapping[str, str], environment: Mapping[str, str]
-) -> tuple[str, str]:
-    """Return host and port of the store that a rank uses, "" for what is not known."""
-    if values.get("port"):
-        return values.get("hostname", ""), values["port"]
-    method = values.get("init_method", "")
-    if method.startswith("tcp://"):
-        address = method.removeprefix("tcp://").partition("/")[0].partition("?")[0]
-        return host_of(address), port_of(address)
-    if method not in ("", "None", "env://"):
-        return "", ""
-    return environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
-
-
-def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
-    """Return what torch's own frames say of the group that is made, the innermost first."""
-    found: dict[str, str] = {}
-    for frame in frames:
-        if frame.file.endswith(RENDEZVOUS_FILES) and frame.name != GROUP_HELPER:
-            for name, value in frame.locals:
-                found.setdefault(name, value.strip("'\""))
-    return found
-
-
 _FIRST_GROUP = "init_process_group"  # the call that makes it
 _OTHER_NODES = "ranks of other nodes, which this watch does not see"
 
@@ -350,12 +244,13 @@ def find_rank_waits(
     absent: Iterable[RankId] = (),
     remote: Iterable[RankId] = (),
     unstarted: str = "",
+    masters: Collection[str] = (),
 ) -> dict[RankId, RankWait]:
     """Return what each rank waits for, compared with all others. `absent` ranks will never come; of
     `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
-    come that have no number.
+    come that have no number; `masters` are addresses of the node of rank 0.
     """
-    index = RankIndex(_exclude_lost_ranks(single_ranks.ranks), absent)
+    index = RankIndex(_exclude_lost_ranks(single_ranks.ranks), absent, masters)
     unseen_ranks = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
     return {
         rank: replace(
@@ -411,26 +306,15 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if single_rank.group:
         return _make_peer_wait(single_rank, index, unseen_ranks)
     wait = single_rank.wait
-    if unseen_ranks and wait is not None and (end := _find_unseen_end(wait, single_rank, index)):
+    if (
+        unseen_ranks
+        and wait is not None
+        and (end := find_unseen_end(single_rank, index.unseen_masters))
+    ):
         unseen = f"{wait.detail}{end}: {unseen_ranks}"
         return RankWait(Wait("absent_rank", unseen), unseen_ranks=unseen_ranks)
     other = wait.rank if wait else None
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
-
-
-def _find_unseen_end(wait: Wait, one: SingleRank, index: RankIndex) -> str:
-    """Return in words where the other end of a connection is that is on a node which nobody sees:
-    one that was heard, that of rank 0 (MASTER_ADDR), or one that is to connect. "" for other waits.
-    """
-    if wait.kind != "socket" or wait.pid:
-        return ""
-    if one.view is not None and hears_other_hosts(wait, one.view.call):
-        return ", to which nobody connects"
-    peer = host_of(wait.detail.partition(" ")[0])
-    master = one.facts.environment.get("MASTER_ADDR", "")
-    if peer and peer == master and not is_loopback(peer) and 0 not in index.members:
-        return f" on {peer}"
-    return f" on {wait.host}" if wait.host else ""
 
 
 # In each of these a rank may wait for an operation, and nothing in it says for whom.

@@ -4,7 +4,7 @@ the code that makes the verdict use the same object, so the work is done once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -42,12 +42,16 @@ class Snapshot:
         return kept or explain_single_ranks(self.ranks)
 
     def compare_ranks(
-        self, absent: Iterable[RankId] = (), remote: Iterable[RankId] = (), unstarted: str = ""
+        self,
+        absent: Iterable[RankId] = (),
+        remote: Iterable[RankId] = (),
+        unstarted: str = "",
+        masters: Collection[str] = (),
     ) -> dict[RankId, RankWait]:
         """Return what each rank waits for, given the others (`find_rank_waits`)."""
         from .rank_waits import find_rank_waits
 
-        return find_rank_waits(self.single_ranks, absent, remote, unstarted)
+        return find_rank_waits(self.single_ranks, absent, remote, unstarted, masters)
 
     @cached_property
     def waits(self) -> Mapping[RankId, Wait | None]:

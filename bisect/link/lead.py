@@ -44,6 +44,7 @@ MOST_UNKNOWN = 64  # connections that have not proved themselves; the oldest mak
 MOST_NODES = 16_384
 _MOST_SAID = 40  # sentences, each once
 _ROSTER_EVERY = 5  # beats
+_FEW_NODES = 64  # so many hear at once of one that comes: it goes to each of them
 
 
 @dataclass
@@ -159,8 +160,7 @@ class Lead:
             first = decode(await channel.read(LEASE), FROM_NODE)
             if not isinstance(first, Join):
                 raise Refused("it did not say who it is")
-            peer = self._take_in(first, channel)
-            peer.address = name
+            peer = self._take_in(first, channel, name)
             self._unknown.pop(channel, None)
             name = peer.name
             while True:
@@ -189,8 +189,10 @@ class Lead:
             self._told.add(sentence)
             self._say(sentence)
 
-    def _take_in(self, join: Join, channel: Channel) -> Peer:
-        """Return the node that says who it is. Raises Refused if it cannot be."""
+    def _take_in(self, join: Join, channel: Channel, address: str) -> Peer:
+        """Return the node that says who it is, and is at that address. Raises Refused if it cannot
+        be.
+        """
         now, before = time.monotonic(), self._peers.get(join.node)
         if before is not None and before.join.process != join.process and before.is_heard(now):
             raise Refused(f"node {join.node} is there already, on {before.name}")
@@ -206,10 +208,12 @@ class Lead:
             if before.is_missed:
                 self._tell(f"{before.name} is heard again")
             peer = before
-            peer.join, peer.channel, peer.heard = join, channel, now
+            peer.join, peer.channel, peer.heard, peer.address = join, channel, now, address
             peer.left, peer.is_missed, peer.report = "", False, None
         else:
-            peer = self._peers[join.node] = Peer(join, channel, now)
+            peer = self._peers[join.node] = Peer(join, channel, now, address)
+            if len(self._peers) <= _FEW_NODES:
+                self._send_beats(now, self._list_nodes(now))
         self._changed.set()
         self._say_if_all_are_there(now)
         return peer
@@ -327,8 +331,8 @@ class Lead:
         while True:
             now = time.monotonic()
             roster = self._list_nodes(now) if count % _ROSTER_EVERY == 0 else None
+            self._send_beats(now, roster)
             for peer in [*self._peers.values()]:
-                self._send(peer, Beat(now, roster))
                 if not (peer.left or peer.is_missed or peer.is_heard(now)):
                     peer.is_missed = True
                     word = f" (its last word: {peer.word})" if peer.word else ""
@@ -336,6 +340,10 @@ class Lead:
                     self._changed.set()
             count += 1
             await asyncio.sleep(BEAT_EVERY)
+
+    def _send_beats(self, now: float, roster: tuple[NodeWord, ...] | None) -> None:
+        for peer in [*self._peers.values()]:
+            self._send(peer, Beat(now, roster))
 
     def _list_nodes(self, now: float) -> tuple[NodeWord, ...]:
         return tuple(

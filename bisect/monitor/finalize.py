@@ -13,7 +13,7 @@ from ..base import events
 from ..base.json_codec import to_json
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import CUT_SHORT
-from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts
+from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, LostNode, RankFacts
 from ..base.verdict_facts import Ranks, Verdict
 from ..base.words import begin_sentence, format_ranks
 from ..diagnosis.snapshot import Snapshot
@@ -66,7 +66,7 @@ async def close_job(
     if ended == "interrupted":
         seen = _find_held_back(job) or seen
     here, seen = await _judge_here(job, ended, seen, due)
-    judged = await _judge_with_others(job, here, seen, ended, inquiry)
+    judged = await _judge_with_others(job, here, seen, ended, due, inquiry)
     if judged is None:
         return
     job.verdict, job.closed_at = judged.verdict, time.monotonic()
@@ -112,10 +112,17 @@ async def _judge_here(
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
     facts = make_job_facts(job, ended, due, await _find_who_starts(job))
     facts, seen = _find_spawned(job, facts, seen)
-    ranks = seen.ranks
-    if job.nodes is not None and (lost := job.nodes.list_lost()):
+    return _judge_facts(job, ended, facts, seen, due)
+
+
+def _judge_facts(
+    job: Job, ended: Ended, facts: JobFacts, seen: Snapshot, due: Overdue | None
+) -> tuple[Judgement, Snapshot]:
+    """Return what all facts say, with the nodes that are lost by now, and all that is seen."""
+    if lost := _list_lost(job):
+        assert job.nodes is not None
         facts, seen = job.nodes.note_lost(facts, seen, lost)
-        ranks = seen.ranks
+    ranks = seen.ranks
     graph = WaitGraph((), (), ())
     verdict = make_verdict_skeleton(facts, ranks, OUTCOMES[ended], Ranks())
     with job.failures.of("find out why"):
@@ -127,6 +134,10 @@ async def _judge_here(
         verdict = replace(verdict, outcome="silent")
         job.silent_until = max(until, time.monotonic() + job.limits.stall)
     return Judgement(verdict, facts, ranks, graph, proof, is_step_over), seen
+
+
+def _list_lost(job: Job) -> tuple[LostNode, ...]:
+    return job.nodes.list_lost() if job.nodes is not None else ()
 
 
 def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:
@@ -147,7 +158,12 @@ def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, 
 
 
 async def _judge_with_others(
-    job: Job, here: Judgement, seen: Snapshot, ended: Ended, inquiry: int
+    job: Job,
+    here: Judgement,
+    seen: Snapshot,
+    ended: Ended,
+    due: Overdue | None,
+    inquiry: int,
 ) -> Judgement | None:
     """Return the verdict on all nodes where they are joined, else this node's. None: it is too
     early for one, and this node looks again later.
@@ -157,6 +173,8 @@ async def _judge_with_others(
         with job.failures.of("hear the other nodes"):
             answer = await job.nodes.hear(here, ended, inquiry)
     if answer is None and not inquiry:
+        if _list_lost(job) and not here.facts.lost_nodes:  # no more heard, since we asked
+            here, seen = _judge_facts(job, ended, here.facts, seen, due)
         if _sees_too_little(job, here.verdict, ended, here.proof):
             _hold_back(job, seen)
             return None

@@ -87,6 +87,7 @@ def make_job_facts(job: Job, ended: Ended, due: Overdue | None, starting: str = 
         machine=job.machine or MachineFacts(),
         unstarted=job.members.unstarted,
         starting=starting,
+        master_addresses=() if job.nodes is None else job.nodes.master_addresses,
     )
 
 

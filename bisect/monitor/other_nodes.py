@@ -66,10 +66,12 @@ class OtherNodes:
         self._token = b""
         self._tasks: list[asyncio.Task[None]] = []
         self._said_none = False
+        self._has_looked_up = False
         self._ranks: tuple[int, ...] = ()
         self._node = str(job.place["node_name"]) or "0"
         self._began = time.monotonic()
         self.link: NodeLink | None = None
+        self.master_addresses: tuple[str, ...] = ()  # of rank 0's node, once they are looked up
         self._has_begun = asyncio.Event()
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it tells of each closed socket
 
@@ -149,6 +151,8 @@ class OtherNodes:
         for host in dict.fromkeys(host for host, _ in places):
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):
                 known = await call_with_limit(_resolve, host, limit=RESOLVE_LIMIT)
+                if host == master:
+                    self.master_addresses = tuple(known)
                 found += [(one, port) for name, port in places if name == host for one in known]
         return found
 
@@ -162,9 +166,12 @@ class OtherNodes:
         elif TOKEN_VARIABLE not in os.environ and self._lead is None:
             self._token = b""  # of a run before this one, perhaps: it is read anew the next time
         self._say_if_alone()
-        if not self._token:
-            return (), Credentials("")
-        return await self._list_addresses(), self._credentials()
+        if self._token:
+            return await self._list_addresses(), self._credentials()
+        if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
+            self._has_looked_up = True
+            await self._list_addresses()
+        return (), Credentials("")
 
     def _read_token(self) -> str:
         """Return the token that the lead has left in a run folder that we share, "" if there is

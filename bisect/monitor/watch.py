@@ -253,7 +253,9 @@ class Watch:
             return now > job.began + (GONE_TOGETHER if gone else NOBODY_SPEAKS)
         if job.verdict is None:
             return job.failures.is_hopeless(JUDGE) and have_all_ended(job)
-        if job.verdict.outcome == "silent" and not self._has_judged_end and find_job_end(job):
+        may_change = job.verdict.outcome == "silent" and not job.was_ended
+        may_change = may_change and not job.failures.is_hopeless(JUDGE)
+        if may_change and not self._has_judged_end and find_job_end(job):
             return False  # ranks ended while the other nodes were heard
         # What sits in the kernel cannot be ended; it has been named.
         return have_all_ended(job) or (job.was_ended and now > job.closed_at + OUTLIVED)

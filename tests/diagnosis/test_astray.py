@@ -10,7 +10,7 @@ from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict, Wait
-from hangbisect.diagnosis.rank_waits import find_rendezvous_mismatch
+from hangbisect.diagnosis.rendezvous_claims import find_rendezvous_mismatch
 from hangbisect.diagnosis.single_ranks import explain_single_ranks
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 

@@ -107,6 +107,36 @@ def test_who_waits_for_the_node_of_rank_0_that_nobody_sees_is_not_to_blame(
     assert judge_job(here, ranks).ranks.culprit == (0, 1)
 
 
+def test_a_name_of_the_node_of_rank_0_is_known_by_its_addresses() -> None:
+    asks = look("shards data.py:7", call="recvfrom", descriptors=(silent_peer("10.0.0.9:7000"),))
+    there = job(world=4, local_ranks=(2,), pipeline="", master_addresses=("10.0.0.9",))
+    environment = {"MASTER_ADDR": "n01", "MASTER_PORT": "29500"}
+    ranks = [rank(2, asks, reached=11, environment=environment)]
+    verdict = judge_job(there, ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((), (2,))
+    elsewhere = replace(there, master_addresses=("10.0.0.8",))
+    assert judge_job(elsewhere, ranks).ranks.culprit == (2,)
+
+
+def test_whoever_came_to_the_port_of_a_rank_may_be_a_rank_that_nobody_sees() -> None:
+    """A protocol of the job's own: a node went down after its rank had connected to rank 0."""
+    door = Socket(8, "tcp", "0.0.0.0:5", state="LISTEN")
+    hears = look(
+        *("recv star.py:12", "main star.py:30"),
+        call="recvfrom",
+        descriptors=(silent_peer("10.0.0.4:57262"),),
+        sockets=(door,),
+    )
+    there = job(world=2, local_ranks=(0,), pipeline="")
+    verdict = judge_job(there, [rank(0, hears)])
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((), (0,))
+    # Where it is the rank that came, the other end is a service, for all that is known; where all
+    # ranks are here it is nobody of the job.
+    calls = replace(hears, sockets=(replace(door, local="0.0.0.0:6"),))
+    assert judge_job(there, [rank(0, calls)]).ranks.culprit == (0,)
+    assert judge_job(job(world=1, pipeline=""), [rank(0, hears)]).ranks.culprit == (0,)
+
+
 def accepts(at: str) -> Look:
     door = Socket(8, "tcp", at, state="LISTEN")
     descriptor = Descriptor(5, "socket", "socket:[8]", socket=door)

@@ -153,6 +153,20 @@ def test_a_node_that_is_gone_is_named_with_its_last_word() -> None:
     run(test())
 
 
+def test_nodes_hear_of_each_other_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is cut off soon after that has to know whom it does not see any more."""
+    monkeypatch.setattr("hangbisect.link.lead._ROSTER_EVERY", 1_000_000)
+
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(0)]
+            await until(lambda: "0" in nodes[0].others)
+            nodes.append(made.node(1))
+            await until(lambda: all(set(one.others) == {"0", "1"} for one in nodes))
+
+    run(test())
+
+
 def test_a_node_is_on_its_own_once_the_lead_is_silent() -> None:
     async def test() -> None:
         async with star() as made:

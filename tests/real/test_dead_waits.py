@@ -69,8 +69,8 @@ HEALTHY = {
 items = queue.Queue()
 def fetch():
     for number in range(50):
-        at_new_place(number, 0.3)
-        never.wait(0.3)
+        at_new_place(number)
+        never.wait(0.5)
         if number % 5 == 4:
             items.put(number)
 helper(fetch)

@@ -80,11 +80,10 @@ def test_a_spawned_rank_that_died_before_it_said_hello_is_no_rank_that_never_sta
 
 
 # A lock below an engine and its ready pipes; one that died while its launcher reads another's pipe.
-SERVERS = ("server_vllm_weights_lock_held", "server_sglang_scheduler_killed")
+SERVERS = [("attach", "server_vllm_weights_lock_held"), ("run", "server_sglang_scheduler_killed")]
 
 
-@pytest.mark.parametrize("name", SERVERS)
-@pytest.mark.parametrize("mode", ["run", "attach"])
+@pytest.mark.parametrize(("mode", "name"), SERVERS)
 def test_a_server_that_does_not_start_leads_to_the_worker_that_stands_still(
     mode: str, name: str, tmp_path: Path
 ) -> None:

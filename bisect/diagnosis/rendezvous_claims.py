@@ -1,0 +1,132 @@
+"""Ranks that make the first process group, and by which address and number each one goes.
+
+Ranks that look for the store at another address than the others, or come as a rank that another
+one is, wait in the same code as all others; the addresses and numbers that they go by tell them
+apart. Every rank connects to the store at MASTER_ADDR and MASTER_PORT, which rank 0 serves, or
+torchrun's agent (torch/distributed/rendezvous.py, _create_c10d_store).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
+from ..base.addresses import host_of, is_loopback, port_of
+from ..base.identity import ProcessId, RankId
+from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Frame, Socket
+from ..base.verdict_facts import Wait
+from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
+from .single_ranks import SingleRank
+
+
+@dataclass(frozen=True)
+class _RendezvousClaim:
+    """What a rank goes by."""
+
+    rank: RankId
+    store: tuple[str, str]  # host and port, "" where that is not known
+    connected: bool  # to a store there
+    serves: bool  # the store there itself
+    claims: int | None  # which rank it says that it is
+
+
+def find_rendezvous_mismatch(members: Sequence[SingleRank]) -> dict[RankId, Wait]:
+    """Return which of these ranks, all of which make the first process group, the others wait for
+    in vain, with what each waits for itself.
+    """
+    if len(members) < 2:
+        return {}
+    servers = {
+        ProcessId(single_rank.facts.host, pid)
+        for single_rank in members
+        for pid in (single_rank.facts.pid, *(look.ppid for look in single_rank.facts.looks[-1:]))
+        if pid is not None
+    }
+    going = [_read_rendezvous_claim(single_rank, servers) for single_rank in members]
+    return _find_same_number(going) or _find_other_store(going)
+
+
+def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
+    counted = Counter(one.claims for one in going if one.claims is not None)
+    return {
+        one.rank: Wait(
+            "store", f"as rank {one.claims}, which another process is", what="of the process group"
+        )
+        for one in going
+        if one.claims not in (None, one.rank) and counted[one.claims] > 1
+    }
+
+
+def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
+    """Return those without a store, if they look where no other rank found one; where all others
+    look at one place, and the store of those that have one is their own, those that have it.
+    """
+    with_store = [one for one in going if one.store[1]]
+    there = [one for one in with_store if one.connected]
+    places = {one.store for one in there}
+    lost = [one for one in with_store if not one.connected and one.store not in places]
+    if not there or not lost:
+        return {}
+    agreed = len({one.store for one in lost}) == 1 and len(lost) > len(there)
+    if agreed and all(one.serves for one in there):
+        return {one.rank: _make_rendezvous_wait(one, "where no other rank looks") for one in there}
+    return {one.rank: _make_rendezvous_wait(one, "to which it has no connection") for one in lost}
+
+
+def _make_rendezvous_wait(one: _RendezvousClaim, words: str) -> Wait:
+    address = ":".join(one.store)
+    return Wait("store", f"{address}, {words}", what=address)
+
+
+def _read_rendezvous_claim(
+    single_rank: SingleRank, servers: Collection[ProcessId]
+) -> _RendezvousClaim:
+    facts, view = single_rank.facts, single_rank.view
+    values = _read_group_locals(view.frames) if view is not None else {}
+    host, port = _find_store_address(values, facts.environment)
+    sockets = view.look.sockets if view is not None else ()
+    serves = any(s.state == "LISTEN" and port_of(s.local) == port for s in sockets)
+    connected = any(_is_store_connection(s, port, facts.host, servers) for s in sockets)
+    claims = values.get("rank") or facts.environment.get("RANK", "")
+    return _RendezvousClaim(
+        facts.rank,
+        ("localhost" if is_loopback(host) else host, port),
+        connected or serves,
+        serves,
+        number(claims),
+    )
+
+
+def _is_store_connection(
+    socket: Socket, port: str, host: str, servers: Collection[ProcessId]
+) -> bool:
+    """Return True for a connection to a store: not one that a stranger serves at the same port."""
+    ends = socket.peer_pids
+    known = not ends or any(ProcessId(host, pid) in servers for pid in ends)
+    return socket.state == "ESTABLISHED" and port_of(socket.peer) == port and known
+
+
+def _find_store_address(
+    values: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return host and port of the store that a rank uses, "" for what is not known."""
+    if values.get("port"):
+        return values.get("hostname", ""), values["port"]
+    method = values.get("init_method", "")
+    if method.startswith("tcp://"):
+        address = method.removeprefix("tcp://").partition("/")[0].partition("?")[0]
+        return host_of(address), port_of(address)
+    if method not in ("", "None", "env://"):
+        return "", ""
+    return environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+
+
+def _read_group_locals(frames: Sequence[Frame]) -> dict[str, str]:
+    """Return what torch's own frames say of the group that is made, the innermost first."""
+    found: dict[str, str] = {}
+    for frame in frames:
+        if frame.file.endswith(RENDEZVOUS_FILES) and frame.name != GROUP_HELPER:
+            for name, value in frame.locals:
+                found.setdefault(name, value.strip("'\""))
+    return found
