@@ -16,7 +16,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from ..base.addresses import port_of
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import MASK
@@ -238,15 +237,12 @@ def _read_meetings(
 
 
 def _read_meeting_place(frames: Iterable[Frame]) -> str:
-    """Return the file or the port by which a rank joins the first group, "" if its frames do not
-    tell. A machine may have several names: two of them need not be two places.
+    """Return the file by which a rank joins the first group, "" if its frames tell none. Which store
+    at an address it has found its connections tell (rendezvous_claims.py).
     """
     for frame in frames:
         if frame.file.endswith(_C10D) and unqualified_name(frame.name) == MAKES_FIRST_GROUP:
             told = dict(frame.locals).get("init_method", "").strip("\"'")
-            scheme, _, rest = told.partition("://")
-            where = rest.partition("?")[0]
-            if MASK in told or scheme not in ("file", "tcp"):
-                return ""
-            return where if scheme == "file" else f"port {port_of(where)}"
+            path = told.removeprefix("file://").partition("?")[0]
+            return path if told.startswith("file://") and MASK not in told else ""
     return ""

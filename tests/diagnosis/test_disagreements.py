@@ -245,11 +245,6 @@ def test_who_looks_for_the_others_at_another_file_is_to_blame() -> None:
     assert "/job/x/meet" in " ".join(verdict.cause.matched)
 
 
-def test_who_looks_for_the_others_at_another_port_is_to_blame() -> None:
-    looks = [joins(f"tcp://127.0.0.1:{port}") for port in (4000, 4000, 4001)]
-    assert judged(*looks).ranks.culprit == (2,)
-
-
 def test_of_two_places_to_meet_none_is_the_right_one() -> None:
     looks = [joins(f"file:///job/{number}", world=2) for number in (0, 1)]
     assert judged(*looks).ranks.culprit == (0, 1)

@@ -55,7 +55,7 @@ def _too_many_joined(scene: Scene) -> Found | None:
 
 
 def masters_differ(scene: Scene) -> Found | None:
-    """MASTER_ADDR or MASTER_PORT, or the file or port in init_method, differs between ranks."""
+    """MASTER_ADDR or MASTER_PORT, or the file in init_method, differs between ranks."""
     told = scene.disagreement
     if told is not None and told.about == "meeting":
         return Found(told.sentence, {"name": "init_method"})
