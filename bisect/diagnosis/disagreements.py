@@ -237,8 +237,8 @@ def _read_meetings(
 
 
 def _read_meeting_place(frames: Iterable[Frame]) -> str:
-    """Return the file by which a rank joins the first group, "" if its frames tell none. Which store
-    at an address it has found its connections tell (rendezvous_claims.py).
+    """Return the file by which a rank joins the first group, "" if its frames tell none. Of a store
+    at an address its connections tell (rendezvous_claims.py).
     """
     for frame in frames:
         if frame.file.endswith(_C10D) and unqualified_name(frame.name) == MAKES_FIRST_GROUP:
