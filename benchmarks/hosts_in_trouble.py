@@ -103,7 +103,7 @@ def wait_for(moment: str, job: Job) -> None:
     elif moment == "hanging":
         time.sleep(2.0)
     elif moment == "looking":
-        until(lambda: job.is_said("stands still at"), "somebody looks")
+        until(lambda: job.is_said(": looking"), "somebody looks")
 
 
 def until(done: Callable[[], bool], what: str) -> None:

@@ -27,7 +27,6 @@ from .frames import (
 from .process_snapshot import ProcessSnapshot
 from .public_calls import EntryPoint, find_entry_points
 from .rank_waits import sort_by_telling
-from .server_roles import find_roles
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph
 
@@ -284,7 +283,7 @@ def locate_culprit(case: Case, facts: RankFacts, graph: WaitGraph) -> Where:
     wait = find_wait_of_culprit(case, facts.rank, graph)
     age = None if facts.last_line_at is None else round(max(0.0, job.now - facts.last_line_at), 1)
     gpu = next((g.index for g in job.machine_of(facts.host).gpus if facts.pid in g.pids), None)
-    role = find_roles(case.ranks).get(facts.rank, "")
+    role = case.server_roles.get(facts.rank, "")
     last = facts.last_line
     ended = describe_exit(facts) if is_gone(facts) and not facts.never_started else ""
     return Where(facts.rank, facts.host, facts.pid, gpu, last, age, call or None, wait, role, ended)

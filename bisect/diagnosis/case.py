@@ -17,6 +17,7 @@ from .group_values import claimed_world_size, find_world_size
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait
 from .rounds import OtherRound, find_other_round
+from .server_roles import find_roles
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 
@@ -51,6 +52,11 @@ class Case:
     def other_round(self) -> OtherRound | None:
         """Which ranks are in another round of a loop than most, all of them in the same place."""
         return find_other_round(self.ranks, self.rank_waits, self.job.package)
+
+    @cached_property
+    def server_roles(self) -> dict[RankId, str]:
+        """What ranks of an inference server are called in words."""
+        return find_roles(self.ranks)
 
     def facts(self, rank: RankId) -> RankFacts | None:
         """Return the facts of a rank, None if there are none."""

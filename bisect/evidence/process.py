@@ -426,6 +426,11 @@ def _read_yama_scope() -> int | None:
         return None
 
 
+# Seconds that the kernel can count (KTIME_SEC_MAX; more is cut to that), and the end of the
+# addresses of a program: what lies between is an address.
+_LONGEST_TIME, _ADDRESSES_END = 2**63 // 10**9, 1 << 57
+
+
 class ProcessMemory:
     """The memory of a process, read through /proc/PID/mem; None for what cannot be read.
 
@@ -476,9 +481,14 @@ class ProcessMemory:
         return os.fsdecode(text) if zero else None
 
     def timespec(self, address: int, fraction: float = 1e-9) -> float | None:
-        """Return the seconds of a timespec (of a timeval with `fraction` 1e-6)."""
+        """Return the seconds of a timespec (of a timeval with `fraction` 1e-6), None where there is
+        none: the call that it was given to is over, and something else lies there.
+        """
         data = self.read(address, 16)
         if data is None or len(data) < 16:
             return None
         seconds, parts = struct.unpack("=qq", data)
+        is_none = seconds < 0 or _LONGEST_TIME < seconds < _ADDRESSES_END
+        if is_none or (fraction == 1e-9 and not 0 <= parts < 1_000_000_000):
+            return None
         return float(seconds) + float(parts) * fraction

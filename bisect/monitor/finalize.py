@@ -174,6 +174,9 @@ async def _judge_with_others(
             answer = await job.nodes.hear(here, ended, inquiry)
     if answer is None and not inquiry:
         if _list_lost(job) and not here.facts.lost_nodes:  # no more heard, since we asked
+            if ended in NOTHING_MOVES:  # what was seen is from before that
+                _look_again_later(job)
+                return None
             here, seen = _judge_facts(job, ended, here.facts, seen, due)
         if _sees_too_little(job, here.verdict, ended, here.proof):
             _hold_back(job, seen)

@@ -49,7 +49,7 @@ RESOLVE_LIMIT = 3.0  # seconds
 FILE_LIMIT = 1.0
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
-CRASH_JOIN_LIMIT = 5.0  # the same once a rank has failed: the job may be over
+OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
 # All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
 ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
@@ -261,7 +261,7 @@ class OtherNodes:
         needs nobody's verdict.
         """
         asks = ended in ASKING
-        if asks:
+        if asks or self._has_script_ended():
             await self._wait_for_nodes(ended)
         link = self.link
         if link is None or not link.is_led:
@@ -276,11 +276,17 @@ class OtherNodes:
             return None
         return await link.wait_for_judgement() if asks or inquiry else None
 
+    def _has_script_ended(self) -> bool:
+        """Return whether all processes are gone here: none of ours, which would wait for us."""
+        return self._job.runs_script and all(member.left for member in self._job.members)
+
     async def _wait_for_nodes(self, ended: Ended) -> None:
-        """Wait until this node is led, within a limit. Where a rank has failed, perhaps before we
-        had begun, who leads waits for all nodes: the first failure may be of one that comes.
+        """Wait until this node is led, within a limit; a shorter one where the job may be over, for
+        the others are to know how it ended. Where a rank has failed, perhaps before we had begun,
+        who leads waits for all nodes: the first failure may be of one that comes.
         """
-        until = self._began + (CRASH_JOIN_LIMIT if ended == "crash" else JOIN_LIMIT)
+        is_over = ended in ("crash", "done")
+        until = self._began + (OVER_JOIN_LIMIT if is_over else JOIN_LIMIT)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_begun.wait(), until - time.monotonic())
         if self.link is None or not (self._token or os.environ.get(TOKEN_VARIABLE)):
