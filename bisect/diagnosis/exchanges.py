@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..base.addresses import host_of, is_loopback
-from ..base.process_facts import Look, Socket
+from ..base.process_facts import Look, Socket, Syscall
 from ..base.rank_facts import RankFacts
+from .blocked_syscalls import POLL_CALLS
 from .process_snapshot import main_kernel
 
 LATELY = 1.0  # seconds before the last look, or more, from which on messages must have come
@@ -49,7 +50,7 @@ def _list_heard_sockets(facts: RankFacts) -> Iterator[Socket]:
     """Return the connections by which the main thread of a rank has heard something lately."""
     last = facts.looks[-1] if facts.looks else None
     before = [look for look in facts.looks if last and look.at <= last.at - LATELY]
-    if last is None or not before or not facts.alive:
+    if last is None or not before or not facts.alive or _only_hears(facts.looks):
         return
     earlier = {one.inode: one.received for one in before[-1].sockets}
     for one in last.sockets:
@@ -61,6 +62,17 @@ def _list_heard_sockets(facts: RankFacts) -> Iterator[Socket]:
             yield one
 
 
+def _only_hears(looks: Sequence[Look]) -> bool:
+    """Return whether it is an event loop that waits at each look: others may wake it by pings."""
+    calls = (_main_call(look) for look in looks)
+    return all(call is not None and call.name in POLL_CALLS for call in calls)
+
+
+def _main_call(look: Look) -> Syscall | None:
+    task = main_kernel(look)
+    return task.syscall if task is not None else None
+
+
 def _only_main_thread_is_there(look: Look) -> bool:
     return [task.tid for task in look.kernel] == [look.pid]
 
@@ -68,8 +80,7 @@ def _only_main_thread_is_there(look: Look) -> bool:
 def _reads_from(inode: int, looks: Sequence[Look]) -> bool:
     """Return whether the main thread was seen to read from a socket."""
     for look in looks:
-        task = main_kernel(look)
-        call = task.syscall if task is not None else None
+        call = _main_call(look)
         if call is not None and call.name in _READS:
             sockets = (each.socket for each in call.descriptors)
             if any(one is not None and one.inode == inode for one in sockets):

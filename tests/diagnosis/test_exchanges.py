@@ -81,6 +81,27 @@ def test_what_another_thread_says_does_not_count() -> None:
     assert moved(serves, asks)[0] == "exchanges messages with rank 1"
 
 
+def test_event_loops_that_keep_each_other_awake_do_nothing_else() -> None:
+    """Actors that send a ping each second, and wait for what does not come."""
+
+    def idles(facts: RankFacts) -> RankFacts:
+        waits = (
+            look("run_forever STD/asyncio/base_events.py:9", call="epoll_wait").kernel[0].syscall
+        )
+        return replace(
+            facts,
+            looks=tuple(
+                replace(one, kernel=tuple(replace(k, syscall=waits) for k in one.kernel))
+                for one in facts.looks
+            ),
+        )
+
+    here, there = steps(0, HERE, THERE, 60, 66, 71), steps(1, THERE, HERE, 55, 62, 66)
+    assert moved(idles(here), idles(there)) == ["", ""]
+    busy = replace(idles(here), looks=(*idles(here).looks[:2], here.looks[2]))
+    assert moved(busy, there)[0] == "exchanges messages with rank 1"
+
+
 def test_loopback_is_each_machine_s_own() -> None:
     one, other = "127.0.0.1:9100", "127.0.0.1:47572"
     apart = steps(0, one, other, 5, 6, 7), steps(1, other, one, 5, 6, 7)
