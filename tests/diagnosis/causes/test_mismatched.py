@@ -182,7 +182,7 @@ def test_rounds_of_a_loss_that_is_reduced_after_each_backward_are_batches() -> N
 
 def _recorded(kinds: Sequence[tuple[str, str, str]], waits: bool) -> CollectiveLog:
     """Return a log of a source ("ring" with sites, else without): kind, group, site."""
-    source = "ring" if any(site for _, _, site in kinds) else "torch"
+    source: LogSource = "ring" if any(site for _, _, site in kinds) else "torch"
     numbers: dict[str, int] = {}
     made = []
     for at, (kind, group, site) in enumerate(kinds):
