@@ -325,12 +325,17 @@ def _find_polled_lock(view: ProcessSnapshot, looks: Sequence[Look], around: Proc
 
 def _choose_polled_locks(path: str, held: Sequence[HeldLock]) -> list[HeldLock]:
     """Return those of the locks that others have which a poller may want: the one at `path`, part
-    of which may be masked; where that is not known, the only one there is.
+    of which may be masked; where that is not known, or only from a folder on, the only one there
+    is.
     """
-    if not path:
-        return list(held) if len({one.lock.inode for one in held}) == 1 else []
-    wanted = compile_path_pattern(path)
-    return [one for one in held if wanted.fullmatch(one.lock.path)]
+    if path.startswith("/"):
+        wanted = compile_path_pattern(path)
+        return [one for one in held if wanted.fullmatch(one.lock.path)]
+    found = list(held)
+    if path:
+        ending = re.compile(rf"/{compile_path_pattern(path.removeprefix('./')).pattern}\Z")
+        found = [one for one in held if ending.search(one.lock.path)]
+    return found if len({one.lock.inode for one in found}) == 1 else []
 
 
 def _find_peer_wait(view: ProcessSnapshot) -> Wait | None:

@@ -28,7 +28,7 @@ _C10D = "torch/distributed/distributed_c10d.py"
 _BACKWARD = "torch/autograd/graph.py"  # where backward waits for the collectives of DDP's hooks
 _AROUND_BACKWARD = 4  # frames, the innermost
 _PAIR = 2  # ranks: a group of some of them has both
-_MAKES_FIRST_GROUP = "init_process_group"
+MAKES_FIRST_GROUP = "init_process_group"
 # Variants of one call.
 _SAME_CALL = {"monitored_barrier": "barrier"}
 
@@ -85,7 +85,7 @@ def find_collective_place(
 def _makes_further_group(view: ProcessSnapshot) -> bool:
     """Return whether a rank makes a process group that is not the first one."""
     names = {unqualified_name(one.name) for one in view.frames if one.file.endswith(_C10D)}
-    is_first = _MAKES_FIRST_GROUP in names
+    is_first = MAKES_FIRST_GROUP in names
     return bool(names) and not is_first and find_group_wait(view) == "construction"
 
 

@@ -1,29 +1,33 @@
 """Ranks that stand in the same call and do not mean the same by it: they name another root, or make
-another group in its place. Pure.
+another group in its place, or look for the others elsewhere. Pure.
 
 Their logs are the same: each made the same calls. Locals of torch's frames tell what each means by
 them (torch/distributed/distributed_c10d.py): `src` or `dst` of a collective with a root, which are
 numbers in the whole job, and the name and the members of a group that is made. Groups are named by
 a counter, and meet by their names (_process_group_name, _new_process_group_helper); only those
-whose members alone meet are named by a hash, and may be made in any order.
+whose members alone meet are named by a hash, and may be made in any order. Which group a collective
+goes over no frame tells, but the logs do.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from itertools import combinations
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.masking import MASK
 from ..base.process_facts import Frame
-from ..base.rank_facts import RankFacts
+from ..base.rank_facts import Collective, RankFacts
 from ..base.words import begin_sentence, format_ranks
-from .common_path import CollectivePlace, find_collective_place
+from .collective_mismatch import DEFAULT_GROUP
+from .common_path import MAKES_FIRST_GROUP, CollectivePlace, find_collective_place
 from .frames import unqualified_name
-from .group_values import GROUP_HELPER
+from .group_values import GROUP_HELPER, read_group_values
 from .peer_calls import Root, find_root
+from .process_snapshot import ProcessSnapshot
 from .rank_waits import RankWait
 from .single_ranks import is_gone
 
@@ -39,7 +43,7 @@ class Disagreement:
     others: tuple[RankId, ...]
     call: str  # "broadcast"
     sentence: str
-    makes_groups: bool  # it is about the members of a group that is made, else about a root
+    about: Literal["root", "members", "meeting"]  # of a call, of a group, or where all meet
 
 
 class _Meaning(NamedTuple):
@@ -62,6 +66,9 @@ def find_disagreement(
     """
     standing = [facts for facts in ranks if not facts.finished]
     views = {facts.rank: waits[facts.rank].view for facts in standing if not is_gone(facts)}
+    if meetings := _read_meetings(standing, views):
+        calls = dict.fromkeys(meetings, MAKES_FIRST_GROUP)
+        return _compare_meanings("meeting", meetings, calls)
     places = [
         place
         for rank, view in views.items()
@@ -69,25 +76,35 @@ def find_disagreement(
     ]
     if len(places) < max(len(standing), 2) or any(facts.moved for facts in standing):
         return None
-    rounds = _count_rounds(standing)
+    logs = _list_operations(standing)
     roots: dict[RankId, _Meaning] = {}
     groups: dict[RankId, _Meaning] = {}
+    refuted: set[RankId] = set()
     for place in places:
         view = views[place.rank]
         frames = view.frames if view is not None else ()
-        if root := find_root(frames):
-            roots[place.rank] = _word_root(place, root, rounds.get(place.rank, 0))
+        last = logs[place.rank][-1] if place.rank in logs else None
+        if root := find_root(frames, _name_group_of_some(place, last)):
+            roots[place.rank] = _word_root(place, root, last)
+            if _is_through(root, place.rank, last, logs.get(root.rank, ())):
+                refuted.add(place.rank)
         if group := _read_made_group(frames):
             groups[place.rank] = group
-    return _compare_meanings(roots, places) or _compare_meanings(groups, places, makes_groups=True)
+    calls = {place.rank: place.call for place in places}
+    return _compare_meanings("root", roots, calls, refuted) or _compare_meanings(
+        "members", groups, calls
+    )
 
 
 def _compare_meanings(
+    about: Literal["root", "members", "meeting"],
     meanings: Mapping[RankId, _Meaning],
-    places: Sequence[CollectivePlace],
-    *,
-    makes_groups: bool = False,
+    calls: Mapping[RankId, str],
+    refuted: Set[RankId] = frozenset(),
 ) -> Disagreement | None:
+    """Return what ranks in these calls do not agree about. Of equally many those are to blame whose
+    meaning is `refuted` by what other ranks did, where it is that of some.
+    """
     counts = Counter(meanings.values())
     if len(counts) > _MOST_MEANINGS:
         return None
@@ -98,20 +115,19 @@ def _compare_meanings(
     }
     if not differ:
         return None
-    if makes_groups:
+    if about == "members":
         # The same group under another number: one of the two has made another one before it.
         differ |= {pair for pair in combinations(counts, 2) if pair[0].value == pair[1].value}
     wrong = _find_fewest(differ, counts)
+    wrong = {one for rank, one in meanings.items() if one in wrong and rank in refuted} or wrong
     ranks = tuple(sorted(rank for rank, one in meanings.items() if one in wrong))
-    others = tuple(sorted(place.rank for place in places if place.rank not in ranks))
-    call = next(place.call for place in places if place.rank == ranks[0])
-    sentence = _describe(meanings, ranks)
-    return Disagreement(ranks, others, call, sentence, makes_groups)
+    others = tuple(sorted(rank for rank in calls if rank not in ranks))
+    return Disagreement(ranks, others, calls[ranks[0]], _describe(meanings, ranks), about)
 
 
 def _find_fewest(
     differ: Iterable[tuple[_Meaning, _Meaning]], counts: Counter[_Meaning]
-) -> frozenset[_Meaning]:
+) -> Set[_Meaning]:
     """Return the meanings of the fewest ranks without which the rest agrees; of several such sets
     all of them.
     """
@@ -149,18 +165,42 @@ def _have_to_agree(one: _Meaning, other: _Meaning) -> bool:
     return one.about == other.about or one.value == other.value
 
 
-def _word_root(place: CollectivePlace, root: Root, number: int) -> _Meaning:
+def _word_root(place: CollectivePlace, root: Root, last: Collective | None) -> _Meaning:
+    """Return what a rank means by its call: in a loop over all roots ranks are in different rounds
+    of it, and their logs tell in which.
+    """
     where = tuple((frame.file, frame.name, frame.line) for frame in place.own)
     words = f"take rank {root.rank} for the {root.role}"
-    return _Meaning((root.call, where, number), str(root.rank), words, f"in {place.words} ")
+    number, group = (last.number, _name_group_of_some(place, last)) if last is not None else (0, "")
+    return _Meaning((root.call, where, number, group), str(root.rank), words, f"in {place.words} ")
 
 
-def _count_rounds(ranks: Iterable[RankFacts]) -> dict[RankId, int]:
-    """Return the number of the last operation that each rank has logged: in a loop over all roots
-    ranks are in different rounds of it.
+def _name_group_of_some(place: CollectivePlace, last: Collective | None) -> str:
+    """Return the name of the group over which the collective goes in which a rank stands, "" for
+    that of all ranks, or if its log does not tell.
     """
+    stands_in_it = last is not None and last.kind == place.call and last.done is False
+    return last.group if last is not None and stands_in_it and last.group != DEFAULT_GROUP else ""
+
+
+def _is_through(
+    root: Root, rank: RankId, last: Collective | None, of_root: Sequence[Collective]
+) -> bool:
+    """Return whether the root that a rank waits for is through with that collective: it can have
+    sent nothing in it to that rank, and was not the root of it.
+    """
+    if last is None or last.done is not False or root.rank == rank or last.kind != root.call:
+        return False
+    return any(
+        (one.group, one.number, one.kind) == (last.group, last.number, last.kind) and one.done
+        for one in of_root
+    )
+
+
+def _list_operations(ranks: Iterable[RankFacts]) -> dict[RankId, tuple[Collective, ...]]:
+    """Return what each rank has logged."""
     return {
-        facts.rank: log.operations[-1].number
+        facts.rank: log.operations
         for facts in ranks
         for log in facts.collectives
         if log.source == "ring" and log.operations
@@ -177,3 +217,32 @@ def _read_made_group(frames: Iterable[Frame]) -> _Meaning | None:
                 return None
             return _Meaning(name, members, f"make group {name} of ranks {members}")
     return None
+
+
+def _read_meetings(
+    ranks: Sequence[RankFacts], views: Mapping[RankId, ProcessSnapshot | None]
+) -> dict[RankId, _Meaning]:
+    """Return where each rank looks for the others to make the first group, {} if not all of the
+    world stand there: who has not come tells more.
+    """
+    found: dict[RankId, _Meaning] = {}
+    for facts in ranks:
+        view = views.get(facts.rank)
+        values = read_group_values(view.frames) if view is not None else {}
+        place = _read_meeting_place(view.frames) if view is not None else ""
+        if not place or values.get("world_size") != len(ranks) or facts.moved:
+            return {}
+        found[facts.rank] = _Meaning("store", place, f"look for the others at {place}")
+    return found
+
+
+def _read_meeting_place(frames: Iterable[Frame]) -> str:
+    """Return the file by which a rank joins the first group, "" if its frames tell none. Of a store
+    at an address its connections tell (rendezvous_claims.py).
+    """
+    for frame in frames:
+        if frame.file.endswith(_C10D) and unqualified_name(frame.name) == MAKES_FIRST_GROUP:
+            told = dict(frame.locals).get("init_method", "").strip("\"'")
+            path = told.removeprefix("file://").partition("?")[0]
+            return path if told.startswith("file://") and MASK not in told else ""
+    return ""

@@ -20,6 +20,7 @@ from ..base.files import PACKAGE
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
+from .backward_rounds import name_left_out_reduction
 from .collective_mismatch import (
     BACKWARD_KINDS,
     SAME_SHAPE,
@@ -359,7 +360,7 @@ def _find_recorded_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
         ]
         if found:
             first = min(found, key=lambda one: (not one.is_sure, one.operation.at))
-            return _add_sites(first, ranks)
+            return name_left_out_reduction(_add_sites(first, ranks), ranks)
     return None
 
 
@@ -453,8 +454,9 @@ def _find_mismatch_across_groups(ranks: Sequence[RankFacts], source: LogSource) 
     come to, because they call them in another order, or because one of them left a call out, or
     made one that no other rank made.
 
-    All ranks are compared: those of another group make the same calls in theirs. It is a mismatch
-    only where it explains a wait: the culprits are missed in an operation, or wait in it.
+    Ranks of different groups are compared: those of another group make the same calls in theirs. It
+    is a mismatch only where it explains a wait: the culprits are missed in an operation, or wait in
+    it.
     """
     groups = list_logged_groups(ranks, source)
     waiting = {
@@ -465,7 +467,7 @@ def _find_mismatch_across_groups(ranks: Sequence[RankFacts], source: LogSource) 
     }
     if len({group.name for group, _ in waiting.values()}) < 2:
         return None
-    involved = tuple(sorted({r for group in groups for r in group.members} & _logged(groups)))
+    involved = _list_comparable_ranks(groups)
     together = LoggedGroup(
         " and ".join(sorted({group.name for group, _ in waiting.values()})),
         source,
@@ -476,6 +478,15 @@ def _find_mismatch_across_groups(ranks: Sequence[RankFacts], source: LogSource) 
     if found is None or not found.is_sure or not set(found.ranks) <= _parted(groups, waiting):
         return None
     return found
+
+
+def _list_comparable_ranks(groups: Sequence[LoggedGroup]) -> tuple[RankId, ...]:
+    """Return the ranks of which something is logged; where some groups have not all ranks, those
+    that are in one of them: the others never come to what is done there, and left nothing out.
+    """
+    logged = {r for group in groups for r in group.members} & _logged(groups)
+    of_some = [{*group.members} for group in groups if not logged <= {*group.members}]
+    return tuple(sorted(logged & set[RankId]().union(*of_some) if of_some else logged))
 
 
 def _logged(groups: Sequence[LoggedGroup]) -> set[RankId]:

@@ -82,9 +82,10 @@ class Root:
     role: str  # "source" or "destination"
 
 
-def find_root(frames: Iterable[Frame]) -> Root | None:
+def find_root(frames: Iterable[Frame], given_group: str = "") -> Root | None:
     """Return the root of the outermost collective with one in which a thread stands, None if there
-    is none, or if it goes over a group that was given to it: several of these have a root each.
+    is none, or if it goes over a group that was given to it and is not known: several of these have
+    a root each. `given_group`: the name of such a group, where something else tells it.
     """
     inside = _list_torch_frames(frames)
     calls = [at for at, one in enumerate(inside) if unqualified_name(one.name) in ROOTED]
@@ -98,7 +99,7 @@ def find_root(frames: Iterable[Frame]) -> Root | None:
     rank = number(values.get(end, ""))
     if rank is None and group == "default":
         rank = number(values.get(f"group_{end}", ""))
-    if rank is None or group == "given":
+    if rank is None or (group == "given" and not given_group):
         return None
     return Root(name, rank, "destination" if name in GATHERING else "source")
 

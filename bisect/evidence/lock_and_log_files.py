@@ -243,7 +243,7 @@ def find_polled_locks(pid: int, threads: Sequence[Thread]) -> tuple[FileLock, ..
     is, its frames say; who has the lock, the kernel.
     """
     paths = [
-        compile_path_pattern(path)
+        compile_path_pattern(_name_from_root(pid, path))
         for thread in threads
         if find_lock_poll(thread.frames)
         and not _awaits_file(thread.frames)
@@ -251,6 +251,16 @@ def find_polled_locks(pid: int, threads: Sequence[Thread]) -> tuple[FileLock, ..
     ]
     held = [lock for lock in find_all_held_locks() if lock.holder != pid] if paths else []
     return tuple(lock for lock in held if any(path.fullmatch(lock.path) for path in paths))
+
+
+def _name_from_root(pid: int, path: str) -> str:
+    """Return the whole name of a file that a process names from the folder in which it works."""
+    if path.startswith("/"):
+        return path
+    try:
+        return os.path.normpath(os.path.join(os.readlink(f"/proc/{pid}/cwd"), path))
+    except OSError:
+        return path
 
 
 def _stat_for_process(pid: int, path: str) -> os.stat_result | None:

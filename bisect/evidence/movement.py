@@ -14,7 +14,7 @@ directions.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.lazy_dataclass import dataclass
@@ -215,11 +215,9 @@ def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
     # Native frames are left out: only some looks have them. So are the classes of functions, which
     # only py-spy names, and locals: in the same place they may change for ever.
     for thread in look.threads:
-        frames = _without_tries(
-            tuple(
-                (f.file, f.name.rpartition(".")[2], f.line) for f in thread.frames if not f.native
-            )
-        )
+        code = ((f.file, f.name.rpartition(".")[2], f.line) for f in thread.frames if not f.native)
+        # A function that calls itself for its next try (urllib3's urlopen) gets nowhere by that.
+        frames = _without_tries(tuple(line for line, _ in groupby(code)))
         if not frames:
             continue
         if thread.os_id == look.pid or thread is look.main:

@@ -111,6 +111,37 @@ def test_stages_that_do_different_things_are_no_mismatch() -> None:
     assert find_mismatched_ranks(ranks) == ()
 
 
+EXPERTS = {WORLD: (0, 1, 2, 3), "e": (1, 2, 3)}
+MEETS = ("barrier", WORLD, "train.py:37")
+ROUTES = [("new_group", WORLD, "train.py:31"), ("broadcast", "e", "train.py:24")]
+
+
+def test_a_rank_that_has_no_such_group_did_not_leave_out_what_the_members_of_one_do() -> None:
+    """Rank 0 has no expert: that it is in the barrier and others in their broadcast is as it should
+    be, and tells nothing of who keeps the broadcast from going on.
+    """
+    ranks = [
+        facts(0, [ROUTES[0], MEETS], EXPERTS),
+        facts(1, ROUTES, EXPERTS),
+        facts(2, ROUTES, EXPERTS),
+        facts(3, [*ROUTES, MEETS], EXPERTS),
+    ]
+    found = find_mismatch(ranks)
+    assert found is None or not found.is_sure
+    assert find_mismatched_ranks(ranks) == ()
+
+
+@pytest.mark.parametrize("culprit", [1, 2, 3])
+def test_members_of_one_group_are_compared_though_a_rank_has_no_part_in_it(culprit: int) -> None:
+    ranks = [
+        facts(0, [ROUTES[0], MEETS], EXPERTS),
+        *(facts(n, [ROUTES[0], MEETS] if n == culprit else ROUTES, EXPERTS) for n in EXPERTS["e"]),
+    ]
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert found.ranks == (culprit,)
+
+
 def test_who_is_merely_behind_in_its_own_group_is_not_sure_to_be_to_blame() -> None:
     ranks = tensor_parallel()
     for number, rank in enumerate(ranks):

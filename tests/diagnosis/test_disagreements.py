@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Look
-from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.frames import WRAPPER
 from hangbisect.diagnosis.verdict import judge_job
@@ -126,6 +126,68 @@ def test_in_another_round_of_a_loop_over_roots_a_rank_has_another_one() -> None:
     assert verdict.cause is None or "takes rank" not in verdict.cause.why
 
 
+# ---- another root in a group of some, which the logs tell ----------------------------------------
+
+EXPERTS = {"0": (0, 1, 2, 3), "e": (1, 2, 3)}
+
+
+def _in_groups(number: int, one: Look, *made: tuple[str, str, bool]) -> RankFacts:
+    """A rank that stands in `one`, and has logged these: kind, group, whether it is done."""
+    numbers: dict[str, int] = {}
+    operations = []
+    for n, (kind, group, done) in enumerate(made):
+        numbers[group] = numbers.get(group, 0) + 1
+        operations.append(
+            Collective(
+                group, kind, numbers[group], "train.py:20", at=100 + n + number / 1000, done=done
+            )
+        )
+    members = {name: ranks for name, ranks in EXPERTS.items() if number in ranks}
+    log = CollectiveLog("ring", tuple(operations), members)
+    return replace(still(number, one), collectives=(log,))
+
+
+BARRIER = call("barrier", 37)
+WAITS_THERE = ("barrier", "0", False)
+
+
+def test_a_root_that_is_through_with_the_call_was_not_the_root_of_it() -> None:
+    """Rank 2 waits for rank 3, which has received from rank 1 and gone on: rank 2 is wrong."""
+    sent, waits = ("broadcast", "e", True), ("broadcast", "e", False)
+    ranks = [
+        _in_groups(0, BARRIER, WAITS_THERE),
+        _in_groups(1, rooted(1, group="given"), waits),
+        _in_groups(2, rooted(3, group="given"), waits),
+        _in_groups(3, BARRIER, sent, WAITS_THERE),
+    ]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "collective-mismatch"
+    assert "rank 2" in verdict.cause.why
+
+
+def test_in_one_group_of_some_the_fewer_are_to_blame() -> None:
+    waits = ("broadcast", "e", False)
+    ranks = [
+        _in_groups(0, BARRIER, WAITS_THERE),
+        _in_groups(1, rooted(1, group="given"), waits),
+        _in_groups(2, rooted(3, group="given"), waits),
+        _in_groups(3, rooted(1, group="given"), waits),
+    ]
+    assert judge_job(job("late", 4), ranks).ranks.culprit == (2,)
+
+
+def test_in_two_groups_of_some_the_roots_may_differ() -> None:
+    ranks = [
+        _in_groups(n, rooted(n // 2 * 2, group="given"), ("broadcast", "ab"[n // 2], False))
+        for n in range(4)
+    ]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.cause is None or "takes rank" not in verdict.cause.why
+
+
 # ---- another group in its place ------------------------------------------------------------------
 
 
@@ -154,6 +216,50 @@ def test_ranks_that_make_one_group_do_not_disagree() -> None:
 def test_groups_whose_names_are_hashes_may_be_made_in_any_order() -> None:
     looks = [makes("a81f", "[0, 1]"), makes("77ce", "[1, 2]"), makes("77ce", "[1, 2]")]
     assert judged(*looks).ranks.culprit != (1,)
+
+
+# ---- another place in which to meet --------------------------------------------------------------
+
+
+def joins(where: str, world: int = 3) -> Look:
+    """In init_process_group, by way of that file or address."""
+    one = look(
+        f"_new_process_group_helper {C10D}:2169",
+        f"init_process_group {C10D}:1899",
+        "train train.py:27",
+        "<module> train.py:90",
+        call="clock_nanosleep",
+    )
+    told = (("init_method", f'"{where}"'), ("world_size", str(world)))
+    return within(one, (("group_size", str(world)),), told)
+
+
+def test_who_looks_for_the_others_at_another_file_is_to_blame() -> None:
+    verdict = judged(
+        joins("file:///job/meet"), joins("file:///job/x/meet"), joins("file:///job/meet")
+    )
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "different-master"
+    assert "/job/x/meet" in " ".join(verdict.cause.matched)
+
+
+def test_of_two_places_to_meet_none_is_the_right_one() -> None:
+    looks = [joins(f"file:///job/{number}", world=2) for number in (0, 1)]
+    assert judged(*looks).ranks.culprit == (0, 1)
+
+
+def test_one_machine_may_have_several_names() -> None:
+    looks = [joins(f"tcp://{name}:4000") for name in ("127.0.0.1", "10.0.0.4", "n4")]
+    verdict = judged(*looks)
+    assert verdict.cause is None or verdict.cause.id != "different-master"
+
+
+def test_where_a_rank_has_not_come_yet_that_one_tells_more() -> None:
+    """Two names of one file, by a link, and rank 2 reads its data for ever."""
+    looks = [joins("file:///job/meet"), joins("file:///link/meet"), SERVER]
+    assert judged(*looks).ranks.culprit == (2,)
 
 
 def test_one_look_without_locals_accuses_nobody() -> None:

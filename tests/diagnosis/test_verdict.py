@@ -246,6 +246,19 @@ def test_a_polled_lock_file_that_a_child_of_another_rank_has_makes_that_rank_the
     assert verdict.ranks.culprit == (1,)
 
 
+def test_a_rank_that_meets_the_others_with_their_lock_in_its_hand_is_in_a_ring_with_them() -> None:
+    """Rank 2 has the lock that ranks 0 and 1 want before they come to the barrier it is in."""
+    lock = FileLock("/x.lock", 5, 102, "python")
+    wants = look("step train.py:5", "main train.py:9", call="flock", locks=(lock,))
+    meets = look(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356", "main train.py:7", holds=(lock,)
+    )
+    verdict = judge_job(job(world=3), [rank(0, wants), rank(1, wants), rank(2, meets)])
+    assert verdict.ranks.culprit in ((2,), (0, 1, 2))
+    assert verdict.cause is not None
+    assert verdict.cause.id in ("deadlock", "file-lock-held")
+
+
 def test_a_lock_that_a_stranger_has_blames_the_ranks_that_wait_for_it() -> None:
     lock = FileLock("/x.lock", 5, 999, "rsync")
     verdict = judge_job(

@@ -122,6 +122,25 @@ def test_a_polled_lock_is_found_in_whichever_look_caught_it() -> None:
     assert (found.kind, found.detail, found.pid) == ("lock", "/x.lock", 77)
 
 
+def test_a_polled_lock_with_a_relative_path_is_the_only_one_that_ends_so() -> None:
+    polls = look(
+        "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177", call="clock_nanosleep"
+    )
+    main = polls.threads[0]
+    named = replace(main.frames[0], locals=(("lock_filename", '"cache/x.lock"'),))
+    polls = replace(polls, threads=(replace(main, frames=(named,)),))
+    for paths, expected in (
+        (("/job/cache/x.lock", "/job/y.lock"), 1),
+        (("/job/cache/x.lock", "/other/cache/x.lock"), None),
+        (("/job/mycache/x.lock",), None),
+    ):
+        holds = tuple(FileLock(path, n, 101) for n, path in enumerate(paths))
+        ranks = [rank(0, polls), rank(1, replace(RECV, holds=holds))]
+        found = Snapshot(ranks).waits[0]
+        assert found is not None
+        assert (found.kind, found.rank) == ("lock", expected), paths
+
+
 def test_a_polled_lock_of_another_rank_is_the_one_at_the_path_in_its_frames() -> None:
     polls = look(
         "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177", call="clock_nanosleep"

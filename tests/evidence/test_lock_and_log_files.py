@@ -297,6 +297,20 @@ def test_a_lock_that_is_polled_for_is_found_by_its_frames_and_who_has_it_by_the_
         assert lock_and_log_files.find_polled_locks(1 << 30, [other]) == ()
 
 
+def test_a_lock_that_is_polled_for_by_a_relative_name_is_that_in_the_folder_of_the_poller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    polls = Thread(5, None, False, False, (soft("model.lock", "UnixFileLock"),))
+    wanted = FileLock(str(tmp_path / "model.lock"), 5, 99, "other", waiting=False)
+    another = replace(wanted, path=str(tmp_path / "other" / "model.lock"), inode=6)
+    monkeypatch.setattr(lock_and_log_files, "find_all_held_locks", lambda: (another, wanted))
+    monkeypatch.chdir(tmp_path)
+    assert lock_and_log_files.find_polled_locks(os.getpid(), [polls]) == (wanted,)
+    monkeypatch.chdir(tmp_path / "other")
+    assert lock_and_log_files.find_polled_locks(os.getpid(), [polls]) == (another,)
+
+
 def test_of_a_process_that_is_gone_no_files_are_known() -> None:
     assert lock_and_log_files.read_open_files(1 << 30).paths == {}
     assert lock_and_log_files.read_mount_devices(1 << 30) == {}

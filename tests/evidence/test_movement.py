@@ -94,6 +94,22 @@ def test_what_a_library_does_in_each_of_its_tries_to_get_a_lock_is_no_new_place(
     assert describe_movement([looks[0], seen(1)])  # it has got it
 
 
+def test_a_try_that_a_library_makes_within_the_one_before_is_no_new_place() -> None:
+    """urllib3's urlopen calls itself for each retry: its stack grows and gets nowhere."""
+    again, file = ("HTTPConnectionPool.urlopen", 886), "SP/urllib3/connectionpool.py"
+
+    def tried(times: int, at: float, *inside: tuple[str, int]) -> Look:
+        made = [*inside, *[again] * times, ("report", 43)]
+        frames = tuple(Frame(name, file, line) for name, line in made)
+        return replace(seen(at), threads=(Thread(PID, "MainThread", True, False, frames),))
+
+    waits = ("HTTPConnectionPool._make_request", 540)
+    assert not compare_looks(tried(1, 0.0, waits), tried(4, 10.0, waits)).progress
+    assert not compare_looks(tried(2, 0.0, waits), tried(3, 10.0, waits)).progress
+    sleeps = ("Retry.sleep", 367)
+    assert compare_looks(tried(2, 0.0, waits), tried(3, 10.0, sleeps)).progress
+
+
 def test_native_frames_are_no_place_for_only_some_looks_have_them() -> None:
     native = Thread(
         PID,

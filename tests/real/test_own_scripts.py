@@ -15,7 +15,12 @@ import script_worlds
 
 # Ranks that a program spawns, and a child of a rank: what the other tests do not have.
 WATCHED = ("spawn_rank_asks_a_service", "own_condition_of_threads")
-ATTACHED = ("ddp_full_pipe_of_a_child", "own_manager_queue", "own_object_store")
+ATTACHED = (
+    "accelerate_barrier_within_the_lock",  # its name is a relative one
+    "ddp_full_pipe_of_a_child",
+    "own_manager_queue",
+    "own_object_store",
+)
 SHELF = script_shelf.all_scripts()
 
 

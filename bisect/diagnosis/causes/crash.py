@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 import signal
 
-from .known_cause import Found, KnownCause, Scene, also, need
+from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .rendezvous import masters_differ
 from .signs import ended_with, native_in
 
 _SEGFAULTS = (-signal.SIGSEGV, 128 + signal.SIGSEGV)
@@ -165,7 +166,7 @@ CAUSES = (
     KnownCause(
         id="stale-rendezvous-file",
         title="a file:// store of an earlier run is still there",
-        signs=(need(_by_a_file, 0.55), need(_peers_not_there, 0.45)),
+        signs=(need(_by_a_file, 0.55), need(_peers_not_there, 0.45), unless(masters_differ)),
         why="The file of the store still has the addresses of an earlier run, and the ranks try to "
         "connect to processes that are gone.",
         avoid=("rm {file}", "another file for each run; env:// under torchrun needs none"),

@@ -134,7 +134,7 @@ def _called_by_some(scene: Scene) -> Found | None:
 def _another_root(scene: Scene) -> Found | None:
     """The frames show that ranks take different ranks for the root of one collective."""
     found = scene.disagreement
-    if found is None or found.makes_groups:
+    if found is None or found.about != "root":
         return None
     return Found(found.sentence, {"sentence": found.sentence})
 
@@ -142,7 +142,7 @@ def _another_root(scene: Scene) -> Found | None:
 def _other_members(scene: Scene) -> Found | None:
     """The frames show that ranks make a group of other members as the same one."""
     found = scene.disagreement
-    if found is None or not found.makes_groups:
+    if found is None or found.about != "members":
         return None
     return Found(found.sentence, {"sentence": found.sentence})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...base.addresses import is_talking
 from ...base.process_facts import Descriptor, Look, PipeEnd
 from ..blocked_syscalls import POLL_CALLS
-from ..frames import is_service_thread
+from ..frames import is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need
 from .signs import (
@@ -23,11 +23,13 @@ from .signs import (
 )
 
 _WRITES = re.compile(r"writev?|pwritev2|send(?:to|msg|mmsg|file)|v?m?splice")
+_READ_OUTPUT = frozenset(["communicate", "_communicate", "check_output"])
 _READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
 _ACCEPTS = re.compile(r"accept4?")
 _MESSAGES = re.compile(r"msgrcv|mq_timedreceive")
 _OPENS = re.compile(r"openat2?|open")
 _TRUST_IF_A_THREAD_WORKS = 0.65  # a thread of the reader may be who writes
+_TRUST_IF_IT_MAY_END = 0.65  # what has the writing end may be at work, and end
 # Of Linux 5.x and 6.x: where room in a full pipe, and a partner for a fifo, are waited for.
 _PIPE_IS_FULL = ("pipe_write", "anon_pipe_write", "fifo_pipe_write")
 _NO_PARTNER = ("wait_for_partner", "fifo_open")
@@ -189,6 +191,56 @@ def _reads_what_a_dead_child_was_to_write(scene: Scene) -> Found | None:
     return Found(words, values, 1.0 if _all_others_wait(view) else _TRUST_IF_A_THREAD_WORKS)
 
 
+def _reads_an_output_without_end(scene: Scene) -> Found | None:
+    """A process reads the output of a program that has ended, in subprocess, to its end; only
+    processes that it did not start itself have the writing end.
+    """
+    families = scene.subject.children if scene.subject is not None else ()
+    gone = [looks[-1] for looks in families if looks and looks[-1].state == "Z"]
+    for view in reversed(find_blocked_processes(scene)) if gone else ():
+        dead = [one for one in gone if one.ppid == view.look.pid]
+        outputs = view.call.descriptors if view.call is not None else ()
+        ends = [end for one in outputs for end in one.ends]
+        strange = all(view.look.pid not in (end.pid, end.ppid) for end in ends)
+        if not dead or not outputs or not strange or not all(map(_is_held_pipe, outputs)):
+            continue
+        if view.call is None or view.call.timeout is not None or not _reads_to_the_end(view):
+            continue
+        started = max(dead, key=lambda one: one.pid)
+        values = {
+            "reader": format_owner(scene, view),
+            "pipe": format_descriptor(outputs[0]),
+            "writer": f"{format_process(started)}, whose output that is, has ended",
+            "keepers": ", ".join(dict.fromkeys(_format_end(end, view.look.pid) for end in ends)),
+            "place": format_place(view),
+        }
+        words = (
+            f"{values['reader']} reads {values['pipe']} to its end, which is open in "
+            f"{values['keepers']}; {values['writer']}"
+        )
+        return Found(words, values, _TRUST_IF_IT_MAY_END)
+    return None
+
+
+def _is_held_pipe(one: Descriptor) -> bool:
+    return one.kind == "pipe" and bool(one.ends)
+
+
+def _reads_to_the_end(view: ProcessSnapshot) -> bool:
+    """Return whether a process is in subprocess.run() or the like, which ends with the output."""
+    return any(
+        frame.file.endswith("/subprocess.py") and unqualified_name(frame.name) in _READ_OUTPUT
+        for frame in view.frames
+    )
+
+
+def _reads_what_nobody_ends(scene: Scene) -> Found | None:
+    """A process reads a pipe, its child that was to write is dead, and those who have the end do
+    not write; or have it as the output of that child.
+    """
+    return _reads_what_a_dead_child_was_to_write(scene) or _reads_an_output_without_end(scene)
+
+
 def _format_end(end: PipeEnd, reader: int) -> str:
     who = "the reader itself" if end.pid == reader else f"{end.name or 'process'} ({end.pid})"
     return f"{who} as descriptor {end.fd}"
@@ -341,7 +393,7 @@ CAUSES = (
         id="pipe-writer-gone",
         title="whoever was to write into a pipe has ended, and others keep its end open",
         signs=(
-            need(_reads_what_a_dead_child_was_to_write, 0.85),
+            need(_reads_what_nobody_ends, 0.85),
             also(_only_the_reader_has_it, 0.5, proves=True),
         ),
         why="In {place} {reader} reads {pipe}. {writer}; a reader sees the end of a pipe only when "
@@ -352,9 +404,12 @@ CAUSES = (
             "forked later (close_fds, os.set_inheritable(fd, False))",
             "wait for the child as well as for the pipe: multiprocessing.connection.wait([pipe, "
             "process.sentinel])",
+            "what a program leaves in the background gets outputs of its own (> FILE 2>&1, "
+            "stdout=subprocess.DEVNULL)",
         ),
         references=(
             "pytorch/pytorch#189290",
+            "python/cpython#76116",
             "https://man7.org/linux/man-pages/man7/pipe.7.html",
         ),
     ),

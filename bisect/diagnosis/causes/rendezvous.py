@@ -54,8 +54,11 @@ def _too_many_joined(scene: Scene) -> Found | None:
     return None
 
 
-def _masters_differ(scene: Scene) -> Found | None:
-    """MASTER_ADDR or MASTER_PORT is not the same on every rank."""
+def masters_differ(scene: Scene) -> Found | None:
+    """MASTER_ADDR or MASTER_PORT, or the file in init_method, differs between ranks."""
+    told = scene.disagreement
+    if told is not None and told.about == "meeting":
+        return Found(told.sentence, {"name": "init_method"})
     for name in ("MASTER_PORT", "MASTER_ADDR"):
         values = {r.rank: v for r in scene.living if (v := _master(scene, r, name))}
         addresses = {_same_name(v) if name == "MASTER_ADDR" else v for v in values.values()}
@@ -205,7 +208,7 @@ CAUSES = (
         id="different-master",
         title="ranks look for the store at different addresses",
         signs=(
-            need(_masters_differ, 0.75),
+            need(masters_differ, 0.75),
             need(makes_a_group, 0.5),
             unless(no_answer_from_the_master),
         ),
@@ -213,6 +216,7 @@ CAUSES = (
         avoid=(
             "choose the port once, before the ranks are started, and give it to all",
             "let torchrun set MASTER_ADDR and MASTER_PORT",
+            "a path of a file:// store is made once, before a rank changes its folder",
         ),
         references=("pytorch/pytorch#53395",),
     ),

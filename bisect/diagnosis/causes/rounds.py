@@ -7,7 +7,7 @@ counters of their rounds.
 from __future__ import annotations
 
 from ...base.words import begin_sentence, format_ranks
-from ..collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS
+from ..backward_rounds import goes_round_a_training
 from .collective_places import (
     find_logged_mismatch,
     list_mismatch_values,
@@ -36,23 +36,21 @@ _IN_THE_LOOP = (rf"{_LIGHTNING}/loops/training_epoch_loop\.py", "advance")
 
 def left_a_loop_early(scene: Scene) -> Found | None:
     """The logs show that some ranks went round a loop of training less often than others."""
-    found = find_logged_mismatch(scene, "uneven") if _trains(scene) else None
+    found = find_logged_mismatch(scene, "uneven")
+    if found is None or not goes_round_a_training(found, scene.ranks):
+        return None
     # Logs show who left out a round, or made another call in it: a stack, who is still in the loop.
-    if found is None or {*found.ranks} <= {*scene.ranks_in(*_IN_THE_LOOP)}:
+    if {*found.ranks} <= {*scene.ranks_in(*_IN_THE_LOOP)}:
         return None
     return Found(found.sentence, list_mismatch_values(found))
 
 
 def _made_fewer_rounds(scene: Scene) -> Found | None:
     """The logs show that some ranks went round a loop of collectives less often than others."""
-    found = None if _trains(scene) else find_logged_mismatch(scene, "uneven")
-    return None if found is None else Found(found.sentence, list_mismatch_values(found))
-
-
-def _trains(scene: Scene) -> bool:
-    """A model is wrapped, or backward was called."""
-    logs = (log for facts in scene.ranks for log in facts.collectives if log.source == "ring")
-    return any(one.kind in BACKWARD_KINDS | WRAPPER_KINDS for log in logs for one in log.operations)
+    found = find_logged_mismatch(scene, "uneven")
+    if found is None or goes_round_a_training(found, scene.ranks):
+        return None
+    return Found(found.sentence, list_mismatch_values(found))
 
 
 def _out_of_the_loop(scene: Scene) -> Found | None:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.process_facts import Look
-from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
+from hangbisect.diagnosis.collective_mismatch import LogSource
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..logs import Call, ran
@@ -152,6 +153,69 @@ def test_rounds_without_a_backward_are_no_batches() -> None:
     found = causes_of(uneven_rounds())["uneven-rounds"]
     assert "rank 1 went on to barrier (train.py:10 train)".capitalize()[1:] in found.why[1:]
     assert not any("DistributedSampler" in advice for advice in found.avoid)
+
+
+def test_rounds_of_a_metric_within_a_training_are_no_batches() -> None:
+    """Each rank reduces the classes that it has seen; rank 2 has seen one less than the others."""
+    epoch = [Call("backward", "train.py:44 train", group="")] * 4
+    classes = [Call("all_reduce", "train.py:31 accuracy")]
+    meet = Call("barrier", "train.py:46 train")
+    begins = [Call("ddp", "train.py:41 train"), *epoch, *classes * 6, meet, *epoch]
+    all_seen, less_seen = [*begins, *classes * 6, meet], [*begins, *classes * 5, meet]
+    reduces = [ALL_REDUCE, ALL_REDUCE, BARRIER, ALL_REDUCE]
+    found = causes_of(logged([all_seen, all_seen, less_seen, all_seen], *reduces))
+    assert "uneven-batches" not in found
+    assert "rank 2 went on to barrier" in found["uneven-rounds"].why.lower()
+
+
+def test_rounds_of_a_loss_that_is_reduced_after_each_backward_are_batches() -> None:
+    step = [
+        Call("backward", "train.py:44 train", group=""),
+        Call("all_reduce", "train.py:46 train"),
+    ]
+    meet = Call("barrier", "train.py:50 train")
+    found = causes_of(
+        logged([[*step * 4, meet], [*step * 3, meet], [*step * 4, meet]], *[ALL_REDUCE] * 3)
+    )
+    assert "uneven-batches" in found
+    assert "uneven-rounds" not in found
+
+
+def _recorded(kinds: Sequence[tuple[str, str, str]], waits: bool) -> CollectiveLog:
+    """Return a log of a source ("ring" with sites, else without): kind, group, site."""
+    source: LogSource = "ring" if any(site for _, _, site in kinds) else "torch"
+    numbers: dict[str, int] = {}
+    made = []
+    for at, (kind, group, site) in enumerate(kinds):
+        numbers[group] = numbers.get(group, 0) + 1
+        done = not waits or at < len(kinds) - 1
+        made.append(Collective(group, kind, numbers[group], site, at=100.0 + at, done=done))
+    return CollectiveLog(source, tuple(made), {"0": (0, 1, 2)} if source == "ring" else {})
+
+
+def test_a_rank_that_made_the_same_backward_without_its_reduction_has_no_fewer_batches() -> None:
+    """Rank 2's loss left out some layers, and DDP reduced nothing in its third backward."""
+    backward, meet = ("backward", "", "train.py:41 main"), ("barrier", "0", "train.py:44 main")
+    called = [("ddp", "0", "train.py:36 main"), backward, meet, backward, backward]
+    reduced = [("broadcast", "0", ""), ("all_reduce", "0", ""), ("barrier", "0", "")]
+    ranks = []
+    for number in range(3):
+        left_out = number == 2
+        mine = [*called, meet] if left_out else called
+        made = [*reduced, reduced[1], ("barrier" if left_out else "all_reduce", "0", "")]
+        logs = (_recorded(mine, waits=True), _recorded(made, waits=True))
+        here = BARRIER if left_out else BACKWARD
+        (thread,) = here.threads
+        stands = look("main train.py:44" if left_out else "main train.py:41").threads[0].frames
+        inside = [f for f in thread.frames if "/torch/" in f.file]
+        here = replace(here, threads=(replace(thread, frames=(*inside, *stands)),))
+        ranks.append(rank(number, here, collectives=logs))
+    verdict = judge_job(job(world=3), ranks)
+    assert verdict.ranks.culprit == (2,)
+    found = causes_of((job(world=3), ranks))
+    assert "uneven-batches" not in found
+    assert "uneven-rounds" not in found
+    assert "rank 2 left out a call" in found["rank-conditional-collective"].why.lower()
 
 
 def test_the_answer_is_the_call_and_its_condition() -> None:

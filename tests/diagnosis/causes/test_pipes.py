@@ -8,6 +8,7 @@ from typing import Any
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, PipeEnd, Socket, Thread
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of, on, scene_of, tcp
@@ -276,6 +277,46 @@ def test_an_orphan_that_keeps_an_end_open_is_no_stuck_child() -> None:
         ranks = [rank(0, one, children=((dead(),), (asleep,))), held(1)]
         cause = causes_of((job(), ranks)).get("child-process-stuck")
         assert cause is None or cause.level == "guess"
+
+
+def reads_output(*held: PipeEnd, of: str = "Popen._communicate STD/subprocess.py:2108") -> Look:
+    """A rank in subprocess.run(): it reads both outputs of a program to their ends."""
+    pipes = tuple(
+        Descriptor(fd, "pipe", f"pipe:[{fd}]", other_ends=(end.pid,), ends=(replace(end, fd=n),))
+        for n, fd in enumerate((14, 16), 1)
+        for end in held
+    )
+    return look(of, "run STD/subprocess.py:550", "start train.py:9", call="poll", descriptors=pipes)
+
+
+DAEMON = PipeEnd(950, 1, "exporter", 1)
+
+
+def test_an_output_that_a_daemon_of_an_ended_program_keeps_open_has_no_end() -> None:
+    """subprocess.run(capture_output=True) of what starts something in the background."""
+    ranks = [rank(0, reads_output(DAEMON), children=((dead(901, 0, "sh"),),)), held(1)]
+    assert judge_job(job(), ranks).ranks.culprit == (0,)
+    cause = causes_of((job(), ranks))["pipe-writer-gone"]
+    told = " ".join((cause.why, *cause.matched, *cause.avoid))
+    for word in ("sh (901)", "exporter (950)", "background"):
+        assert word in told, told
+
+
+def test_what_a_program_left_in_the_background_may_end_and_so_nothing_is_proved() -> None:
+    facts = job(), [rank(0, reads_output(DAEMON), children=((dead(901, 0, "sh"),),)), held(1)]
+    cause, scene = causes_of(facts)["pipe-writer-gone"], scene_of(facts)
+    assert cause.level == "guess"
+    assert scene.graph is not None
+    verdict = replace(scene.verdict, cause=cause)
+    assert find_proof_of_hang(verdict, Snapshot(scene.ranks), scene.graph) == ""
+
+
+def test_an_output_is_written_as_long_as_its_program_is_there() -> None:
+    child = PipeEnd(901, 1, "sh", 100)
+    assert writer_gone(reads_output(child), look(pid=901, ppid=100, call="clock_nanosleep")) == ""
+    assert writer_gone(reads_output(child), dead(902, 0, "true")) == ""  # another one has ended
+    reads = reads_output(DAEMON, of="poll STD/multiprocessing/connection.py:257")
+    assert writer_gone(reads, dead(901, 0, "sh")) == ""  # it may be told something there
 
 
 def test_that_the_writer_is_gone_proves_a_hang() -> None:
