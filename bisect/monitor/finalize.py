@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,13 +19,13 @@ from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from . import clocks
-from .clocks import IN_DOUBT, LEAVING_LIMIT, OTHER_NODES_LIMIT
-from .ending import signal_process
+from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
 from .job import HeldBack
+from .job_end import end_job
 from .job_facts import describe_hearing, describe_starting, make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
-from .monitor_process import call_in_thread, describe_shortage
-from .rank_exits import have_all_ended, infer_statuses, was_asked_to_end
+from .monitor_process import describe_shortage
+from .rank_exits import infer_statuses, was_asked_to_end
 from .verdict_output import (
     describe_state,
     print_verdict,
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
     from .server import Server
 
 MACHINE_LIMIT = 0.5  # seconds to see what there is of GPUs and memory after a crash
-LAUNCHER_LIMIT = 5.0  # seconds for a launcher to end the others after a crash
-STRAY_LIMIT = 5.0  # seconds for what a healthy job leaves behind to end by itself
 
 
 async def close_job(
@@ -259,7 +255,7 @@ async def _carry_out(
         with job.failures.of("tell the outcome"):
             job.tell(member.rank, events.Written())
     with job.failures.of("end the job"):
-        await _end_job(job, verdict, ended)
+        await end_job(job, verdict, ended)
 
 
 async def _publish(job: Job) -> bool:
@@ -488,64 +484,3 @@ def _count_steps(job: Job) -> int | None:
             pulse = job.logs.read_pulse(member.rank)
             steps.append(member.trained if pulse is None else pulse.steps)
     return max(steps, default=None)
-
-
-# ---- ending --------------------------------------------------------------------------------------
-
-
-async def _end_job(job: Job, verdict: Verdict, ended: Ended) -> None:
-    """End the ranks and all that belongs to them, and account for what is left."""
-    if ended == "done":
-        await _wait_for_ranks(job, LEAVING_LIMIT)
-        await _wait_until_gone(job, STRAY_LIMIT)
-    elif verdict.outcome == "crash":
-        await _wait_until_gone(job, LAUNCHER_LIMIT)
-    was_cut_short = verdict.outcome in CUT_SHORT or ended == "past"
-    starts_again = was_cut_short and any(m.max_restarts > m.attempt for m in job.members)
-    # Before its ranks: an agent that sees them end first starts them once more.
-    ticks = _tell_launcher_to_end(job) if starts_again else None
-    left = await call_in_thread(job.family.end_for_good)
-    if left:
-        job.say(f"Still there, in the kernel (state D): {', '.join(map(str, left))}")
-    if ticks is not None:
-        await _end_launcher(job, ticks)
-
-
-async def _wait_for_ranks(job: Job, limit: float) -> None:
-    """Wait for the interpreters of ranks that have nothing more to do to end."""
-    until = time.monotonic() + limit
-    while time.monotonic() < until and not have_all_ended(job):
-        await asyncio.sleep(0.02)
-
-
-async def _wait_until_gone(job: Job, limit: float) -> None:
-    until = time.monotonic() + limit
-    while time.monotonic() < until:
-        job.family.refresh()
-        if not job.family.living():
-            return
-        await asyncio.sleep(0.02)
-
-
-def _tell_launcher_to_end(job: Job) -> int | None:
-    """Send SIGTERM. Return when the launcher started, in ticks; None where there is none left."""
-    from ..evidence.process import started
-
-    pid = int(job.place["launcher_pid"])
-    ticks = started(pid)
-    if ticks is None or not signal_process(pid, ticks, signal.SIGTERM):
-        return None
-    return ticks
-
-
-async def _end_launcher(job: Job, ticks: int) -> None:
-    """See to it that an agent that was told to end does."""
-    from ..evidence.process import started
-
-    pid = int(job.place["launcher_pid"])
-    until = time.monotonic() + 3.0
-    while started(pid) == ticks:
-        if time.monotonic() > until:
-            signal_process(pid, ticks, signal.SIGKILL)
-            return
-        await asyncio.sleep(0.05)
