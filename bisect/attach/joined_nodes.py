@@ -17,7 +17,7 @@ def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     """Return the machines without ranks that an earlier one has too: of these a note says so. Of
     agents that wait for one another, each in the place of a rank, the one that serves is kept.
     """
-    nodes = _keep_one_agent(nodes)
+    nodes = _drop_found_ranks(_keep_one_agent(nodes))
     seen: dict[RankId, str] = {}
     return [_drop_double_ranks(node, seen) for node in nodes]
 
@@ -41,6 +41,17 @@ def _keep_one_agent(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
         else replace(kept, notes=notes)
         if node is kept
         else replace(node, ranks=())
+        for node in nodes
+    ]
+
+
+def _drop_found_ranks(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the machines without the ranks that one misses and another has."""
+    there = {facts.rank for node in nodes for facts in node.ranks if facts.pid is not None}
+    return [
+        replace(
+            node, ranks=tuple(r for r in node.ranks if r.pid is not None or r.rank not in there)
+        )
         for node in nodes
     ]
 

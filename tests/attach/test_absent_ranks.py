@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hangbisect.attach.jobs import Job, make_lone_job
 from hangbisect.attach.joined_nodes import merge_nodes
 from hangbisect.attach.judgement import judge_nodes
-from hangbisect.attach.jobs import Job, make_lone_job
 from hangbisect.attach.node_facts import NodeFacts, list_ranks_of_machine
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank
