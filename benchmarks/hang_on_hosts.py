@@ -363,7 +363,11 @@ def find_faults(case: Case, told: Told) -> list[str]:
         wrong.append(f"rank {verdict['ranks']['culprit']} for {culprit}")
     elif culprit and named != {host}:
         wrong.append(f"host {sorted(named)} for {host}")
-    if cause not in case.causes:
+    right = case.causes
+    if told.way == "attach" and case.kind in ("leaves", "killed"):
+        # How it ended was told to its parent alone, and that is over, or has forgotten it.
+        right = (*right, "rank-never-started")  # which says: or it is gone without a trace
+    if cause not in right:
         wrong.append(f"cause {cause or 'none'}")
     if case.says and case.says not in json.dumps(verdict):
         wrong.append(f"does not say {case.says}")
