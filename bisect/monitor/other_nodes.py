@@ -49,7 +49,8 @@ RESOLVE_LIMIT = 3.0  # seconds
 FILE_LIMIT = 1.0
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
-CRASH_JOIN_LIMIT = 5.0  # the same once a rank has failed: the job may be over
+# The same once a rank has failed, or all here have ended: the job may be over, or others wait.
+CRASH_JOIN_LIMIT = 5.0
 # All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
 ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
@@ -261,7 +262,7 @@ class OtherNodes:
         needs nobody's verdict.
         """
         asks = ended in ASKING
-        if asks:
+        if asks or (ended == "done" and not inquiry):
             await self._wait_for_nodes(ended)
         link = self.link
         if link is None or not link.is_led:
@@ -280,7 +281,8 @@ class OtherNodes:
         """Wait until this node is led, within a limit. Where a rank has failed, perhaps before we
         had begun, who leads waits for all nodes: the first failure may be of one that comes.
         """
-        until = self._began + (CRASH_JOIN_LIMIT if ended == "crash" else JOIN_LIMIT)
+        limit = CRASH_JOIN_LIMIT if ended in ("crash", "done") else JOIN_LIMIT
+        until = self._began + limit
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_begun.wait(), until - time.monotonic())
         if self.link is None or not (self._token or os.environ.get(TOKEN_VARIABLE)):
