@@ -30,6 +30,7 @@ from ..base.version import VERSION
 from ..base.words import format_bytes
 from ..collect.nodes import connect_nodes
 from ..diagnosis.compilation import find_compilations, find_waiting_ranks
+from ..diagnosis.exchanges import note_exchanges
 from ..diagnosis.frames import frame_owner
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.proof_of_hang import find_proof_of_hang
@@ -78,7 +79,10 @@ def judge_nodes(
     ranks = sorted(
         (r for node in nodes for r in _ranks_on_our_clock(node, now)), key=lambda r: r.rank
     )
-    moving = tuple(sorted(r for node in nodes for r in node.moving))
+    seen_alone, ranks = ranks, note_exchanges(connect_nodes(ranks))
+    both = zip(seen_alone, ranks, strict=True)
+    talking = {after.rank for before, after in both if after.moved and not before.moved}
+    moving = tuple(sorted(talking.union(*(node.moving for node in nodes))))
     busy = tuple(sorted(r for node in nodes for r in node.busy))
     span = min(node.span for node in nodes)
     # Who waits for something of its own does not wait for a compiler.
@@ -98,7 +102,7 @@ def judge_nodes(
         machines=_gather_machines(nodes, now),
         starting=next((node.starting for node in nodes if node.starting), ""),
     )
-    seen = Snapshot(connect_nodes(ranks))
+    seen = Snapshot(ranks)
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not find_proof_of_hang(verdict, seen, graph):
         verdict = replace(verdict, outcome="silent")

@@ -26,6 +26,7 @@ from ..base.rank_facts import (
 )
 from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks
+from ..diagnosis.exchanges import note_exchanges
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.single_ranks import is_gone
 from ..diagnosis.snapshot import Snapshot
@@ -93,7 +94,7 @@ def find_who_goes_on(nodes: Sequence[RecordedNode]) -> str:
     if ended is not None:
         return ""
     ranks, _ = _join_ranks(judged, nodes[0].record.clock)
-    seen = Snapshot(connect_nodes(ranks, _list_addresses(judged)))
+    seen = Snapshot(note_exchanges(connect_nodes(ranks, _list_addresses(judged))))
     classes = classify_ranks(seen.ranks, seen.waits)
     if classes.hung:
         return ""

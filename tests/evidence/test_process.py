@@ -342,6 +342,11 @@ def test_the_memory_of_a_process_is_read_as_it_is() -> None:
         assert memory.string(ctypes.addressof(text)) == "né"
         assert memory.timespec(ctypes.addressof(seconds)) == 5.25
         assert memory.timespec(ctypes.addressof(seconds), 1e-6) == 255.0  # microseconds
+        # What the kernel would not take (nanosleep(2), EINVAL), or an address: the call was over.
+        for words in ((5, 1_000_000_000), (5, -1), (-1, 0), (0x7F3D_0000_5678, 0)):
+            assert memory.timespec(ctypes.addressof((ctypes.c_long * 2)(*words))) is None, words
+        for_ever = (ctypes.c_long * 2)(2**63 - 1, 0)
+        assert memory.timespec(ctypes.addressof(for_ever)) == pytest.approx(2.0**63)
         assert memory.read(0, 8) is None  # NULL: "no time limit"
         assert memory.timespec(0) is None
         assert memory.read(1 << 63, 8) is None
