@@ -61,7 +61,9 @@ class Case:
     culprit: int  # a rank; -1: none is to blame
     causes: tuple[str, ...]
     a_node: int = 1  # ranks of a host
-    agents: bool = False  # started by torchrun; else each rank by its variables, as by srun
+    agents: bool = (
+        False  # started by torchrun; else each rank by its variables, as by srun; two by start.py
+    )
     outcomes: tuple[str, ...] = ("hang", "silent")
     absent: int = -1  # the host that never starts
     says: str = ""  # is found in what the verdict says
@@ -74,7 +76,7 @@ _DEAD = ("worker-dead", "dead-producer", "pool-worker-lost", "pipe-writer-gone")
 _UNMET = ("nodes-not-joined", "rendezvous-unreachable", "other-node-missing")
 _LOST = ("rank-died", "killed-from-outside")
 
-CASES = (
+CASES: tuple[Case, ...] = (
     Case("star-fifo", "star", "fifo", "between", 4, 2, ("pipe-no-writer",)),
     Case("star-flock", "star", "flock", "before", 2, 0, ("file-lock-held",)),
     Case("star-import-service", "star", "service", "import", 2, 1, _SERVICES),
@@ -110,6 +112,58 @@ CASES = (
         absent=2,
         says="3 of 4 nodes",
     ),
+)
+
+_OWN_ORDER = ("lock-order", "deadlock")
+_CHILD = ("child-program", "child-process-stuck")
+_FILTER = (*_CHILD, "deadlock")  # the child waits for its input, which the rank has not closed
+_GIVER = ("dead-producer",)  # the thread that was to put or notify has ended
+_ANY = ("hang", "silent", "crash")
+
+# By program: the kind, the place, hosts, the rank to blame, the causes, ranks of a host.
+CASES += (
+    Case("star-order", "star", "order", "between", 2, 1, _OWN_ORDER),
+    Case("star-condition", "star", "condition", "first", 4, 1, _GIVER),
+    Case("star-thread", "star", "thread", "before", 2, 2, _GIVER, 2),
+    Case("star-peer", "star", "peer", "import", 4, 0, _SERVICES),
+    Case("star-input", "star", "input", "between", 2, 0, _FILTER),
+    Case("star-leaves", "star", "leaves", "before", 4, 3, ("rank-left",)),
+    Case("star-killed", "star", "killed", "import", 2, 3, _LOST, 2, outcomes=_ANY),
+    Case("star-missing", "star", "missing", "", 2, 3, ("rank-never-started",), 2),
+    Case("star-stopped", "star", "stopped", "collective", 4, 0, ("stopped",)),
+    Case("star-lock", "star", "lock", "between", 4, 5, ("self-deadlock",), 2),
+    Case("star-import-child", "star", "child", "import", 2, 1, _CHILD),
+    Case("ring-order", "ring", "order", "rendezvous", 4, 2, _OWN_ORDER),
+    Case("ring-fifo", "ring", "fifo", "before", 4, 1, ("pipe-no-writer",)),
+    Case("ring-service", "ring", "service", "first", 2, 3, _SERVICES, 2),
+    Case("ring-worker", "ring", "worker", "collective", 4, 2, _DEAD),
+    Case("ring-condition", "ring", "condition", "end", 2, 1, _GIVER),
+    Case("ring-peer", "ring", "peer", "between", 4, 6, _SERVICES, 2),
+    Case("ring-input", "ring", "input", "first", 2, 1, _FILTER),
+    Case("ring-thread", "ring", "thread", "between", 4, 0, _GIVER),
+    Case("ring-leaves", "ring", "leaves", "before", 2, 2, ("rank-left",), 2),
+    Case("ring-missing", "ring", "missing", "", 4, 5, ("rank-never-started",), 2),
+    Case("ring-marker", "ring", "marker", "end", 4, 3, _MARKERS),
+    Case("ring-killed", "ring", "killed", "before", 4, 2, _LOST, outcomes=_ANY),
+    Case("store-order", "store_steps", "order", "end", 2, 1, _OWN_ORDER),
+    Case("store-condition", "store_steps", "condition", "rendezvous", 4, 3, _GIVER),
+    Case("store-peer", "store_steps", "peer", "before", 2, 3, _SERVICES, 2),
+    Case("store-flock", "store_steps", "flock", "between", 4, 2, ("file-lock-held",)),
+    Case("store-worker", "store_steps", "worker", "end", 2, 1, _DEAD, 2),
+    Case("store-missing", "store_steps", "missing", "", 2, 2, ("rank-never-started",), 2),
+    Case("store-stopped", "store_steps", "stopped", "rendezvous", 4, 1, ("stopped",)),
+    Case("gloo-order", "train", "order", "between", 2, 1, _OWN_ORDER, agents=True),
+    Case("gloo-input", "train", "input", "first", 2, 2, _FILTER, 2, agents=True),
+    Case("gloo-condition", "train", "condition", "import", 2, 1, _GIVER, agents=True),
+    Case("gloo-leaves", "train", "leaves", "before", 2, 3, ("rank-left",), 2, agents=True),
+    Case(
+        *("gloo-killed", "train", "killed", "between", 4, 2, _LOST),
+        agents=True,
+        outcomes=("crash",),
+    ),
+    Case("gloo-peer", "train", "peer", "end", 4, 1, _SERVICES, agents=True),
+    Case("gloo-in-reduce", "train", "stopped", "collective", 2, 0, ("stopped",), 2, agents=True),
+    Case("gloo-marker", "train", "marker", "first", 4, 3, _MARKERS, agents=True),
 )
 
 
@@ -153,7 +207,8 @@ class Job:
     def _words(self, number: int) -> list[str]:
         case, program = self.case, f"{self.case.program}.py"
         if not case.agents:
-            return [sys.executable, program]
+            starts = ["start.py"] if case.a_node > 1 else []
+            return [sys.executable, *starts, program]
         return [
             *(str(SCRIPTS / "torchrun"), f"--nnodes={case.nodes}", f"--node-rank={number}"),
             *(f"--nproc-per-node={case.a_node}", "--master-addr=n1", "--master-port=29400"),
@@ -168,8 +223,9 @@ class Job:
             return fault | {"OMP_NUM_THREADS": "1"}
         return {
             **fault,
-            **{"RANK": str(number), "WORLD_SIZE": str(case.nodes), "LOCAL_RANK": "0"},
-            **{"LOCAL_WORLD_SIZE": "1", "GROUP_RANK": str(number)},
+            **({"RANK": str(number), "LOCAL_RANK": "0"} if case.a_node == 1 else {}),
+            **{"WORLD_SIZE": str(case.nodes * case.a_node), "GROUP_RANK": str(number)},
+            "LOCAL_WORLD_SIZE": str(case.a_node),
             **{"GROUP_WORLD_SIZE": str(case.nodes), "MASTER_ADDR": "n1", "MASTER_PORT": "29400"},
         }
 
@@ -307,7 +363,11 @@ def find_faults(case: Case, told: Told) -> list[str]:
         wrong.append(f"rank {verdict['ranks']['culprit']} for {culprit}")
     elif culprit and named != {host}:
         wrong.append(f"host {sorted(named)} for {host}")
-    if cause not in case.causes:
+    right = case.causes
+    if told.way == "attach" and case.kind in ("leaves", "killed"):
+        # How it ended was told to its parent alone, and that is over, or has forgotten it.
+        right = (*right, "rank-never-started")  # which says: or it is gone without a trace
+    if cause not in right:
         wrong.append(f"cause {cause or 'none'}")
     if case.says and case.says not in json.dumps(verdict):
         wrong.append(f"does not say {case.says}")
@@ -322,8 +382,8 @@ def try_case(case: Case, ways: list[str], apart: bool) -> list[Told]:
     if {"run", "files"} & {*ways}:
         with Hosts(case.nodes + 1, shared=False) as made:
             told += [one for one in watch(case, made, apart) if one.way in ways]
-    # A job that has ended is not there to be asked.
-    if "attach" in ways and case.kind != "raises":
+    # A job that has ended is not there to be asked: torchrun ends what is left of it.
+    if "attach" in ways and not (case.agents and case.kind in ("raises", "killed")):
         with Hosts(case.nodes + 1, shared=False) as made:
             hosts_services.start_ssh(made)
             told.append(attach(case, made))

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -79,6 +80,42 @@ def take_from_thread():
     return batches.get()
 
 
+def wait_for_first_batch():
+    arrived = threading.Condition()
+    threading.Thread(target=lambda: None).start()
+    with arrived:
+        arrived.wait()
+
+
+def swap_buffers():
+    front, back, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    def draw():
+        with back:
+            both.wait()
+            with front:
+                pass
+
+    threading.Thread(target=draw, daemon=True).start()
+    with front:
+        both.wait()
+        with back:
+            pass
+
+
+def ask_broker():
+    host, _, port = SERVICE.partition(":")
+    with socket.create_connection((host, int(port))) as broker:
+        broker.sendall(b"next\n")
+        return broker.recv(100)
+
+
+def sort_samples():
+    sorting = subprocess.Popen(["sort"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    sorting.stdin.write(b"two\none\n")
+    return sorting.stdout.read()
+
+
 def leave():
     sys.exit(0)
 
@@ -102,6 +139,10 @@ KINDS = {
     "marker": wait_for_prepared_data,
     "worker": take_batch,
     "thread": take_from_thread,
+    "condition": wait_for_first_batch,
+    "order": swap_buffers,
+    "peer": ask_broker,
+    "input": sort_samples,
     "leaves": leave,
     "raises": raise_error,
     "killed": be_killed,

@@ -47,6 +47,7 @@ class Ring:
         total = passed = value
         for _ in range(WORLD - 1):
             self.right.sendall(FORMAT.pack(passed))
+            come_to("collective")
             passed = self.receive()
             total += passed
         return total
@@ -60,6 +61,8 @@ def main():
     come_to("before")
     ring = Ring()
     for step in range(30):
+        if step == 0:
+            come_to("first")
         if step == 10:
             come_to("between")
         ring.reduce(work(step))

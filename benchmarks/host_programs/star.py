@@ -27,6 +27,7 @@ def accept_workers():
 
 def mean_of(workers, gradient):
     gradients = [gradient, *(json.loads(worker.readline()) for worker in workers)]
+    come_to("collective")
     mean = sum(gradients) / len(gradients)
     for worker in workers:
         print(mean, file=worker, flush=True)
@@ -46,6 +47,8 @@ def main():
     workers, lead = (accept_workers(), None) if RANK == 0 else ([], connect())
     with open(f"steps-{RANK}.log", "w") as log:
         for step in range(STEPS):
+            if step == 0:
+                come_to("first")
             if step == 5:
                 come_to("between")
             gradient = compute(step, log)

@@ -5,6 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 from faults import come_to, is_here
+from settings import BATCHES
 
 torch.set_num_threads(1)
 
@@ -12,6 +13,7 @@ torch.set_num_threads(1)
 def average_gradients(model):
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)
+        come_to("collective")
         parameter.grad /= dist.get_world_size()
 
 
@@ -36,7 +38,9 @@ def main():
     dist.init_process_group("gloo")
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(4):
+    for batch in range(BATCHES):
+        if batch == 0:
+            come_to("first")
         train_step(model, optimizer)
     come_to("between")
     evaluate(model)

@@ -73,6 +73,7 @@ class _AskedNode:
         self.messages: asyncio.Queue[Message | None] = asyncio.Queue()
         self.facts: NodeFacts | None = None
         self.trouble = ""
+        self.has_no_job = False
 
     async def next(self, until: float) -> Message:
         """Return the next message. Raises TimeoutError, or _Lost."""
@@ -236,6 +237,7 @@ class Inquiry:
                     node.facts = await self._complete(group, node, read_summary(message), until)
                 elif message["is"] == "trouble":
                     trouble = str(message.get("why"))
+                    node.has_no_job = message.get("no_job") is True
                     break
         except TimeoutError:
             trouble = f"no answer within {self._limit:.0f} s"
@@ -321,7 +323,9 @@ async def _hear_end(node: _AskedNode, until: float) -> EndedRanks:
 
 def _list_answers(groups: Sequence[_Group]) -> list[NodeAnswer]:
     return [
-        NodeAnswer(one.node, one.facts, "" if one.facts else one.trouble or "it told nothing")
+        NodeAnswer(one.node, one.facts)
+        if one.facts
+        else NodeAnswer(one.node, None, one.trouble or "it told nothing", one.has_no_job)
         for group in groups
         for one in group.nodes
     ]

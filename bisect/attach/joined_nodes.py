@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base.identity import RankId
+from ..base.rank_facts import RankFacts
 from ..diagnosis.node_rendezvous import find_node_rendezvous, list_disagreements
 from ..diagnosis.process_snapshot import merge_looks
 from .node_facts import NodeFacts
@@ -17,9 +18,28 @@ def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     """Return the machines without ranks that an earlier one has too: of these a note says so. Of
     agents that wait for one another, each in the place of a rank, the one that serves is kept.
     """
-    nodes = _keep_one_agent(nodes)
+    nodes = _drop_found_ranks(_keep_one_agent(nodes))
     seen: dict[RankId, str] = {}
     return [_drop_double_ranks(node, seen) for node in nodes]
+
+
+def add_ranks_of_idle_hosts(nodes: Sequence[NodeFacts], idle: Sequence[str]) -> list[NodeFacts]:
+    """Return the machines with the ranks that are to be on the hosts `idle`, on which nothing of
+    the job runs any more, where as many are missing as the launcher counts on each.
+    """
+    there = [facts for node in nodes for facts in node.ranks]
+    sizes = {facts.environment.get("LOCAL_WORLD_SIZE", "") for facts in there if facts.pid}
+    size = next(iter(sizes)) if len(sizes) == 1 else ""
+    numbers = {facts.rank for facts in there}
+    missing = [n for n in range(max(node.world for node in nodes)) if n not in numbers]
+    have_ranks = all(isinstance(n, int) for n in numbers) and not any(n.launcher for n in nodes)
+    if not idle or not have_ranks or not size.isdecimal() or len(missing) != int(size) * len(idle):
+        return [*nodes]
+    host = idle[0] if len(idle) == 1 else ""  # of several nothing says which had which
+    absent = (
+        RankFacts(n, n, None, host, reached=-1, alive=False, never_started=True) for n in missing
+    )
+    return [replace(nodes[0], ranks=(*nodes[0].ranks, *absent)), *nodes[1:]]
 
 
 def _keep_one_agent(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
@@ -41,6 +61,17 @@ def _keep_one_agent(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
         else replace(kept, notes=notes)
         if node is kept
         else replace(node, ranks=())
+        for node in nodes
+    ]
+
+
+def _drop_found_ranks(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the machines without the ranks that one misses and another has."""
+    there = {facts.rank for node in nodes for facts in node.ranks if facts.pid is not None}
+    return [
+        replace(
+            node, ranks=tuple(r for r in node.ranks if r.pid is not None or r.rank not in there)
+        )
         for node in nodes
     ]
 

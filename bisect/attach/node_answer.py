@@ -70,11 +70,15 @@ def say_trouble(name: str, error: HangbisectError) -> None:
     trouble = str(error)
     if isinstance(error, SeveralJobs):
         trouble = SEVERAL_JOBS
-    say_message(name, {"is": "trouble", "why": trouble})
+    say_message(name, {"is": "trouble", "why": trouble, "no_job": isinstance(error, NoJob)})
 
 
 class SeveralJobs(UsageError):
     """More than one job runs on this machine, and nothing says which is meant."""
+
+
+class NoJob(UsageError):
+    """Nothing of a job, of anybody's, runs on this machine."""
 
 
 class OrderReader:

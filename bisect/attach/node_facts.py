@@ -18,7 +18,7 @@ from typing import Any
 from ..base.deadline import call_with_limit
 from ..base.environment import relevant
 from ..base.identity import RankId, UnknownRank
-from ..base.launchers import find_launcher
+from ..base.launchers import DIALECTS, find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
@@ -63,6 +63,10 @@ _OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that
 _SOURCE_LIMIT = (
     2.0  # the same, for the job's source code, which is parsed: on a busy machine that takes longer
 )
+
+
+# What a launcher counts: of Slurm's and MPI's own variables some are no more than a limit.
+_LOCAL_SIZE = DIALECTS["torchrun"].local_world_size
 
 
 @dataclass(frozen=True)
@@ -191,13 +195,15 @@ def _describe_end(facts: RankFacts) -> dict[str, Any]:
 def _find_absent_ranks(
     job: Job, processes: ProcessTable, ranks: list[RankFacts], host: str
 ) -> list[RankFacts]:
-    """Return the ranks that have ended, as far as one can tell: where all are to be here, those
-    that are not.
+    """Return the ranks that have ended, as far as one can tell: those that are to be here, and are
+    not.
     """
-    if not job.whole or not job.ranks or any(rank.number is None for rank in job.ranks):
+    if not job.ranks or any(rank.number is None for rank in job.ranks):
         return []
     there = {facts.rank for facts in ranks}
-    missing = [number for number in range(job.world) if number not in there]
+    missing = [number for number in list_ranks_of_machine(job, processes) if number not in there]
+    if not missing:
+        return []
     parents = {rank.launcher for rank in job.ranks}
     zombies = [p for p, one in processes.items() if one.state == "Z" and one.ppid in parents]
     zombie = zombies[0] if len(zombies) == len(missing) == 1 else None
@@ -206,6 +212,25 @@ def _find_absent_ranks(
     if status is None and any(find_launcher(name).ends_all for name in agents):
         status = 0
     return [_make_absent_rank(number, status, zombie, host) for number in missing]
+
+
+def list_ranks_of_machine(job: Job, processes: ProcessTable) -> range:
+    """Return the ranks that are to be on this machine, as all of them are, or as their launcher
+    counts and orders them; an empty range where that is not known.
+    """
+    if job.whole:
+        return range(job.world)
+    first, *others = {(rank.number or 0) - (rank.local or 0) for rank in job.ranks}
+    sizes = {
+        (one.environ or {}).get(_LOCAL_SIZE, "") if (one := processes.get(rank.pid)) else ""
+        for rank in job.ranks
+    }
+    size = next(iter(sizes))
+    if others or len(sizes) > 1 or not size.isdecimal() or any(r.local is None for r in job.ranks):
+        return range(0)
+    found = range(first, first + int(size))
+    is_sure = first >= 0 and found.stop <= job.world and len(job.ranks) <= len(found)
+    return found if is_sure else range(0)
 
 
 def _note_absent_ranks(ranks: list[RankFacts]) -> tuple[str, ...]:

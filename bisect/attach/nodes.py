@@ -53,6 +53,7 @@ class NodeAnswer:
     node: Node
     facts: NodeFacts | None = None
     trouble: str = ""
+    has_no_job: bool = False  # it was reached, and nothing of a job runs there
 
 
 @dataclass(frozen=True)

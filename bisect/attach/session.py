@@ -39,7 +39,7 @@ from .answer import (
 from .inquiry import Inquiry
 from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job, find_jobs
-from .joined_nodes import merge_nodes
+from .joined_nodes import add_ranks_of_idle_hosts, merge_nodes
 from .judgement import Judgement, judge_nodes
 from .node_facts import NodeFacts, look_at_job
 from .nodes import NodeAnswer, RemoteJob
@@ -131,14 +131,22 @@ def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> 
     nodes = merge_nodes([_facts_by_asked_name(one) for one in answers if one.facts is not None])
     if job.is_slurms:
         nodes = [replace(node, command=_command_with_srun(node, len(job.nodes))) for node in nodes]
-    notes = [f"{one.node.name} is not seen: {one.trouble}" for one in answers if not one.facts]
+    unseen = [one for one in answers if not one.facts and not one.has_no_job]
+    notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
+    idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
+    notes += [f"nothing of the job runs on {name}" for name in idle]
     found = judge_nodes(nodes, notes, now)
+    if idle and not unseen and not found.moving:
+        missed = judge_nodes(add_ranks_of_idle_hosts(nodes, idle), notes, now)
+        # Who stands still by itself is to blame, whoever has ended before, perhaps well.
+        found = found if missed.verdict.ranks.stuck else missed
     verdict = found.verdict
     # Who is absent here may be on a machine that could not be asked.
-    if notes and verdict.cause is not None and verdict.cause.id in _CAUSES_OF_ABSENCE:
+    if unseen and verdict.cause is not None and verdict.cause.id in _CAUSES_OF_ABSENCE:
         verdict = replace(verdict, cause=None)
     ranks = verdict.ranks
-    if notes and verdict.outcome == "hang" and {*ranks.culprit} <= {*ranks.never_started}:
+    is_absent = {*ranks.culprit} <= {*ranks.never_started}
+    if (unseen or idle) and verdict.outcome == "hang" and is_absent:
         verdict = replace(verdict, outcome="silent")
     return replace(found, verdict=verdict)
 

@@ -98,6 +98,7 @@ async def _attach(args: argparse.Namespace) -> int:
 def _choose_jobs(args: argparse.Namespace, found: FoundJobs, pids: Sequence[int]) -> Sequence[Job]:
     """Return the jobs of this machine that may be meant. Raises UsageError for none."""
     from ..attach.answer import no_job_lines
+    from ..attach.node_answer import NoJob
 
     jobs = found.jobs if pids else jobs_of_user(select_local_jobs(args, found))
     if not jobs and found.jobs and not args.only:
@@ -106,7 +107,8 @@ def _choose_jobs(args: argparse.Namespace, found: FoundJobs, pids: Sequence[int]
             "`hangbisect` alone lists them: sudo hangbisect attach PID",
         )
     if not jobs:
-        raise UsageError(
+        kind = UsageError if found.jobs else NoJob
+        raise kind(
             no_job_lines(found)[0],
             "Give the pid of one of its processes (hangbisect attach PID), or start it under the "
             "watch: hangbisect run -- COMMAND",

@@ -28,7 +28,7 @@ from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
-from .unnamed_waits import split_by_named_wait
+from .unnamed_waits import hears_who_comes, split_by_named_wait
 from .wait_graph import WaitGraph
 
 # A healthy rank is found in these as well: on being interrupted they alone accuse nobody.
@@ -157,6 +157,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     parted = (
         _part_from_unheard(case, graph, candidates)
         or _part_from_ended(case, candidates)
+        or _part_from_gone(case, candidates)
         or _part_by_rounds(case, candidates)
         or _part_standing_ranks(case, candidates, least)
     )
@@ -180,6 +181,28 @@ def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     if place is None or place.kind not in _POLLS or not place.may_be_for_peers:
         return None
     return _Blame(ended, tuple(r.rank for r in rest))
+
+
+def _part_from_gone(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return the ranks that ended early, or never came, where all other candidates wait for nobody
+    by name, and one hears whether somebody connects: a guess, that they wait for these. None where
+    it is not so.
+    """
+    unfinished = unfinished_ranks(case)
+    away = {r.rank for r in unfinished if is_gone(r) or _never_came(r)} | set(case.absent)
+    rest = [r.rank for r in unfinished if r.rank not in away]
+    still = [rank for rank in candidates if rank not in away]
+    is_told = bool(away) and away <= {*candidates}
+    if not still or not away or not (is_told or len(rest) > len(away)):
+        return None
+    unnamed, _ = split_by_named_wait(case, still)
+    if len(unnamed) < len(still) or not any(hears_who_comes(case, rank) for rank in still):
+        return None
+    return _Blame(tuple(sorted(away)), tuple(sorted(still)))
+
+
+def _never_came(facts: RankFacts) -> bool:
+    return facts.never_started and facts.pid is None
 
 
 def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
+from ..base.addresses import host_of, is_loopback, port_of
 from ..base.compilers import name_compiler
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
@@ -27,7 +28,7 @@ from ..base.process_facts import Frame, Thread
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
 from .blocked_syscalls import PEER_WAIT_CALLS
-from .frames import format_frame, unqualified_name
+from .frames import format_frame, frame_owner, unqualified_name
 from .process_snapshot import ProcessSnapshot, merge_looks
 
 
@@ -304,8 +305,31 @@ def find_group_wait(view: ProcessSnapshot) -> GroupWait | None:
     native = _group_wait_by_native(view)
     by_frame = _group_wait_by_frame(python, view)
     if by_frame == "construction" or native is None:
-        return by_frame
+        return by_frame or ("store" if _asks_own_server(python, view) else None)
     return native
+
+
+def _asks_own_server(frame: Frame, view: ProcessSnapshot) -> bool:
+    """Return whether the job's own code has called a native function, of which no frame could be
+    read, that asks a server in this very process which other machines reach: a store of ranks.
+    """
+    if view.running or view.call is None or any(f.native for f in view.frames):
+        return False
+    asked = [one.socket for one in view.call.descriptors]
+    if not asked or frame_owner(frame, "") != "user":
+        return False
+    served = {
+        port_of(one.local)
+        for one in view.look.sockets
+        if one.state == "LISTEN" and not is_loopback(host_of(one.local))
+    }
+    return all(
+        one is not None
+        and one.state == "ESTABLISHED"
+        and {*one.peer_pids} == {view.look.pid}
+        and port_of(one.peer) in served
+        for one in asked
+    )
 
 
 def _group_wait_by_frame(frame: Frame, view: ProcessSnapshot) -> GroupWait | None:

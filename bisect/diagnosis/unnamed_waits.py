@@ -28,7 +28,7 @@ def split_by_named_wait(
     gone, or waits in any other way, is neither.
     """
     living = [facts for rank in ranks if (facts := case.facts(rank)) and not is_gone(facts)]
-    unnamed = tuple(r.rank for r in living if _looks_again(r) or _hears_who_comes(case, r))
+    unnamed = tuple(r.rank for r in living if _looks_again(r) or hears_who_comes(case, r.rank))
     named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
     return unnamed, named
 
@@ -42,15 +42,15 @@ def _looks_again(facts: RankFacts) -> bool:
     return anew and max(left) <= _LONGEST_PAUSE
 
 
-def _hears_who_comes(case: Case, facts: RankFacts) -> bool:
+def hears_who_comes(case: Case, rank: RankId) -> bool:
     """Return whether a rank waits for anybody to connect, or to open a pipe with a name: those of
     another host cannot, even where they see its name in a shared folder (fifo(7)).
     """
-    found = case.rank_waits[facts.rank]
+    found, facts = case.rank_waits[rank], case.facts(rank)
     call = found.view.call if found.view is not None else None
     if found.wait is None or call is None or not is_open_to_peers(found.wait, call):
         return False
-    is_alone = all(r.host != facts.host for r in case.ranks if r.rank != facts.rank)
+    is_alone = facts is None or all(r.host != facts.host for r in case.ranks if r.rank != rank)
     return not (is_alone and any(one.kind == "fifo" for one in call.descriptors))
 
 

@@ -33,6 +33,12 @@ class MissingRanks:
         self._stillness: dict[int, Stillness] = {}
         self._stirred: dict[int, float] = {}
 
+    def is_due(self, now: float) -> bool:
+        """Return whether all ranks were to be here by now."""
+        job, first = self._job, self._job.table[0]
+        allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
+        return now >= job.started + allowed
+
     def late(self, now: float) -> Awaitable[list[RankFacts]] | None:
         """Return what becomes facts about ranks that are late, None if none is.
 
@@ -43,11 +49,7 @@ class MissingRanks:
         job = self._job
         absent = sorted(job.members.expected - set(job.members.by_rank))
         lacking = job.members.unnamed
-        first = job.table[0]
-        allowed = job.limits.timeouts.get(first.name, job.limits.timeouts.get("", first.deadline))
-        if not (absent or lacking) or now < max(
-            job.started + allowed, self._searched + SEARCH_EVERY
-        ):
+        if not (absent or lacking) or not self.is_due(now) or now < self._searched + SEARCH_EVERY:
             return None
         self._searched = now
         pids = _find_processes(job, absent)

@@ -80,7 +80,7 @@ class OtherNodes:
     async def begin(self) -> None:
         """Lead, if rank 0 is here, and join. Never waits for another node."""
         job = self._job
-        if 0 in job.members.by_rank:
+        if 0 in job.members.expected:  # it may be late
             await self._lead_nodes()
         host, members = str(job.place["host"]), job.members
         self._ranks = tuple(sorted(members.expected))
@@ -194,7 +194,7 @@ class OtherNodes:
         link = self.link
         if link is None or link.was_led or self._said_none or self._lead is not None:
             return
-        if 0 in self._job.members.by_rank or time.monotonic() < self._began + NO_LEAD_AFTER:
+        if 0 in self._job.members.expected or time.monotonic() < self._began + NO_LEAD_AFTER:
             return
         self._said_none = True
         why = link.refused or ("nothing answers" if self._token else f"no {TOKEN_VARIABLE}")
@@ -261,7 +261,7 @@ class OtherNodes:
         needs nobody's verdict.
         """
         asks = ended in ASKING
-        if asks or self._has_script_ended():
+        if asks or (not inquiry and self._has_script_ended()):
             await self._wait_for_nodes(ended)
         link = self.link
         if link is None or not link.is_led:

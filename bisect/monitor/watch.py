@@ -61,13 +61,11 @@ def load_parts_for_a_hang() -> None:
 
 
 def _has_other_nodes(job: Job) -> bool:
-    """Return whether ranks of the job are on other nodes, as their launcher says, and all of this
-    one are there.
-    """
-    place, members = job.place, job.members
+    """Return whether ranks of the job are on other nodes, as their launcher says."""
+    place = job.place
     is_part = bool(place["counted"]) and place["world_size"] > place["local_world_size"]
     is_on = place["launcher"] is not None and job.settings.get("nodes") != "off"
-    return is_part and is_on and members.are_here and not job.is_one_of_several
+    return is_part and is_on and not job.is_one_of_several
 
 
 JUDGE = "judge the job"
@@ -169,11 +167,17 @@ class Watch:
         elif job.nodes is not None:
             if job.nodes.question and not self._paused:
                 await self._look_for_other_nodes(job.nodes.question)
-        elif self._joining is None and _has_other_nodes(job):
+        elif self._joining is None and self._are_all_here() and _has_other_nodes(job):
             from .other_nodes import OtherNodes  # most jobs have one node
 
             job.nodes = OtherNodes(job)
             self._joining = asyncio.create_task(self._begin_with(job.nodes))
+
+    def _are_all_here(self) -> bool:
+        """Return whether the ranks of this node are there, or one that is not is late: who waits
+        for it may be on another node.
+        """
+        return self.job.members.are_here or self._absent.is_due(time.monotonic())
 
     async def _begin_with(self, nodes: OtherNodes) -> None:
         with self.job.failures.of("join the other nodes"):

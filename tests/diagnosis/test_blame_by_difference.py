@@ -7,14 +7,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hangbisect.base.checkpoints import UserStep
 from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.single_ranks import is_gone
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.verdict_rows import other_rank_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import job, look, rank, silent_peer
+from .made_up import gone, job, look, rank, silent_peer
 
 _TRAIN = ("train train.py:20", "<module> train.py:30")
 # How ranks wait for their peers where nothing says so: what they have in common is the place.
@@ -239,3 +242,66 @@ def test_nobody_is_told_from_the_other_where_both_look_again_or_both_have_a_name
     both = [rank(0, *_FINDS), standing(1, MANY["a connection that is to come"])]
     assert judge_job(job("late"), both).ranks.culprit == (0, 1)
     assert culprits(*NAMED.values()) == (0, 1)
+
+
+# ---- ranks that hear whether somebody comes, and one that has ended or never came ----------------
+
+_ACCEPTS = MANY["a connection that is to come"]
+SCRIPT = UserStep("script", "Script", "", 0.0, number=1)
+
+
+def _hears(pid: int) -> Look:
+    """A rank that reads what the process `pid` of another one is to send it."""
+    return look("receive star.py:30", *_TRAIN, call="recvfrom", descriptors=(_to(pid),))
+
+
+def _to(pid: int) -> Descriptor:
+    return silent_peer("127.0.0.1:9200", peer_pids=(pid,))
+
+
+def _who_is_gone(how: str, number: int) -> RankFacts:
+    if how == "ended":
+        return gone(number, 0, step=SCRIPT)
+    return RankFacts(number, number, None, "n01", reached=-1, alive=False, never_started=True)
+
+
+def _of_script(*ranks: RankFacts) -> Verdict:
+    told = [one if is_gone(one) or not one.looks else replace(one, step=SCRIPT) for one in ranks]
+    return judge_job(job("late", len(ranks), pipeline="", command=("python", "star.py")), told)
+
+
+@pytest.mark.parametrize("how", ["ended", "never came"])
+def test_who_hears_whether_somebody_comes_waits_for_the_one_that_does_not(how: str) -> None:
+    """The first accepts one connection of each other rank; one never connects."""
+    ranks = [standing(0, _ACCEPTS), standing(1, _hears(100)), standing(2, _hears(100))]
+    verdict = _of_script(*ranks, _who_is_gone(how, 3))
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.ranks.waiting == (0, 1, 2)
+    assert verdict.guessed
+    assert verdict.cause is not None
+    assert verdict.cause.id == ("rank-left" if how == "ended" else "rank-never-started")
+
+
+@pytest.mark.parametrize("how", ["ended", "never came"])
+def test_in_a_ring_one_looks_for_the_one_that_is_gone_and_one_hears_whether_it_comes(
+    how: str,
+) -> None:
+    ranks = [standing(0, _hears(101)), rank(1, *_FINDS), _who_is_gone(how, 2)]
+    verdict = _of_script(*ranks, standing(3, _ACCEPTS))
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3)
+
+
+def test_who_has_a_reason_with_a_name_is_not_excused_by_one_that_ended() -> None:
+    ranks = [standing(0, _ACCEPTS), standing(1, _hears(100)), standing(2, ONE["a server"])]
+    assert 2 in _of_script(*ranks, _who_is_gone("ended", 3)).ranks.culprit
+
+
+def test_who_looks_again_and_hears_nobody_may_look_for_anything() -> None:
+    ranks = [standing(0, _hears(101)), rank(1, *_FINDS), _who_is_gone("ended", 2)]
+    assert 1 in _of_script(*ranks).ranks.culprit
+
+
+def test_a_server_whose_clients_have_ended_is_late() -> None:
+    ended = [_who_is_gone("ended", number) for number in (1, 2)]
+    assert _of_script(standing(0, _ACCEPTS), *ended).ranks.culprit == (0,)

@@ -393,3 +393,43 @@ def test_who_hears_a_socket_of_its_own_does_not_wait_at_another_connection() -> 
     wait = Snapshot([rank(0, one)]).waits[0]
     assert wait is not None
     assert (wait.kind, wait.what) == ("sleep", "")
+
+
+_SERVED = Socket(1, "tcp6", local="[::]:9230", state="LISTEN")
+_TO_ITSELF = Descriptor(
+    15,
+    "socket",
+    "socket:[2]",
+    socket=Socket(*(2, "tcp", "10.0.0.1:48800", "10.0.0.1:9230", "ESTABLISHED"), peer_pids=(100,)),
+)
+
+
+def _asks_itself(*frames: str, served: Socket = _SERVED) -> Look:
+    return look(*frames, call="poll", descriptors=(_TO_ITSELF,), sockets=(served,))
+
+
+def test_who_asks_a_server_in_itself_that_serves_other_machines_waits_for_peers() -> None:
+    """A store of torch's own (TCPStore.wait) of which no native frame could be read."""
+    first = rank(0, _asks_itself("all_there steps.py:14", "<module> steps.py:32"))
+    second = rank(1, look("update steps.py:40", "<module> steps.py:32"))
+    found = Snapshot([first, second]).waits[0]
+    assert found is not None
+    assert (found.kind, found.rank) == ("rank", 1)
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        # Python's own socket: what is said over it is the job's, and its server may be at fault.
+        _asks_itself("socket.recv STD/socket.py:706", "ask steps.py:14"),
+        # A library that is no server of ranks; a server that only this machine reaches.
+        _asks_itself("call SP/grpc/_channel.py:9", "ask steps.py:14"),
+        _asks_itself("ask steps.py:14", served=replace(_SERVED, local="127.0.0.1:9230")),
+        _asks_itself("ask steps.py:14", served=replace(_SERVED, local="[::]:9231")),
+    ],
+)
+def test_who_asks_any_other_server_in_itself_is_not_known_to_wait_for_peers(asks: Look) -> None:
+    second = rank(1, look("update steps.py:40", "<module> steps.py:32"))
+    found = Snapshot([rank(0, asks), second]).waits[0]
+    assert found is not None
+    assert found.rank is None

@@ -25,6 +25,7 @@ from .signs import (
     native_name,
     others_wait_for_it,
     waits_at_a_queue,
+    waits_for_one_that_never_came,
 )
 
 _IMPORTS = r"<frozen importlib\._bootstrap(?:_external)?>|importlib/_bootstrap(?:_external)?\.py"
@@ -360,6 +361,7 @@ NATIVE_CAUSES = (
             unless(meets_its_peers),
             unless(_waits_for_a_signal),
             unless(waits_at_a_queue),
+            unless(waits_for_one_that_never_came),
         ),
         why="{call} waits for something outside Python. Other threads go on, so a heartbeat says "
         "that all is well.",

@@ -10,7 +10,7 @@ from ...base.process_facts import Descriptor, Look, PipeEnd
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
-from .known_cause import Found, KnownCause, Scene, also, need
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     describe_exit_status,
     find_blocked_processes,
@@ -20,6 +20,7 @@ from .signs import (
     format_place,
     format_process,
     list_other_ends,
+    waits_for_one_that_never_came,
 )
 
 _WRITES = re.compile(r"writev?|pwritev2|send(?:to|msg|mmsg|file)|v?m?splice")
@@ -427,7 +428,7 @@ CAUSES = (
     KnownCause(
         id="nobody-sends",
         title="a process waits for a connection or a message that does not come",
-        signs=(need(_waits_to_be_called, 0.6),),
+        signs=(need(_waits_to_be_called, 0.6), unless(waits_for_one_that_never_came)),
         why="In {place} it waits for {what}, without a limit; whoever was to come has not started, "
         "went elsewhere (another port or host), or has left.",
         avoid=(

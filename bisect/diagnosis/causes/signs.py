@@ -301,6 +301,14 @@ def meets_its_peers(scene: Scene) -> Found | None:
     return Found(f"it waits for its peers in {where}")
 
 
+def waits_for_one_that_never_came(scene: Scene) -> Found | None:
+    """Nobody is to blame but ranks that were never started: it shows how another one waits."""
+    ranks = scene.verdict.ranks
+    if not ranks.culprit or not {*ranks.culprit} <= {*ranks.never_started}:
+        return None
+    return Found(f"{format_ranks(ranks.culprit)} never came")
+
+
 def waits_at_a_queue(scene: Scene) -> Found | None:
     """A rank waits for a message (ZeroMQ), and whom it can come from is known."""
     view = scene.view

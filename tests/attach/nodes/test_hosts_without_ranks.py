@@ -1,0 +1,68 @@
+"""Hosts that were asked, and on which nothing of the job runs: whose ranks are missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangbisect.attach.node_facts import NodeFacts
+from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
+from hangbisect.attach.session import judge_answers
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.verdict_facts import Verdict
+
+from ..test_words import BARRIER, SLEEP, node, rank
+
+NO_JOB = "No job runs here that can be seen: no process has a rank in its environment."
+
+
+def waits(number: int, size: str = "1", world: int = 3) -> NodeFacts:
+    """A host whose one rank waits in a barrier."""
+    return _host(rank(number, BARRIER, "futex"), size, world)
+
+
+def _host(one: RankFacts, size: str, world: int) -> NodeFacts:
+    told = replace(one, environment={"LOCAL_WORLD_SIZE": size} if size else {})
+    return node(told, world=world, whole=False)
+
+
+def judged(*answers: NodeFacts | None, silent: bool = False) -> Verdict:
+    """What is said of hosts n1, n2, ...; None has no job, or is not reached."""
+    trouble = "no answer within 30 s" if silent else NO_JOB
+    asked = [
+        NodeAnswer(Node(f"n{at}", (), ""), one, "" if one else trouble, not (one or silent))
+        for at, one in enumerate(answers, start=1)
+    ]
+    job = RemoteJob(tuple(one.node for one in asked), "the job", "kill it")
+    return judge_answers(job, asked, 102.0).verdict
+
+
+def test_the_rank_of_the_host_on_which_nothing_runs_is_missed_there() -> None:
+    verdict = judged(waits(0), waits(1), None)
+    assert (verdict.ranks.culprit, verdict.ranks.never_started) == ((2,), (2,))
+    assert verdict.ranks.waiting == (0, 1)
+    assert [one.host for one in verdict.where if one.rank == 2] == ["n3"]
+    assert verdict.cause is not None
+    assert verdict.cause.id == "rank-never-started"
+
+
+def test_of_two_such_hosts_nobody_knows_which_rank_was_where() -> None:
+    verdict = judged(waits(0), None, None)
+    assert verdict.ranks.culprit == (1, 2)
+    assert {one.host for one in verdict.where if one.rank in (1, 2)} == {""}
+
+
+def test_a_host_that_was_not_reached_may_have_them() -> None:
+    verdict = judged(waits(0), waits(1), None, silent=True)
+    assert verdict.ranks.culprit == ()
+    assert verdict.cause is None or verdict.cause.id != "rank-never-started"
+
+
+def test_more_ranks_are_missing_than_that_host_has_or_nobody_counts_them() -> None:
+    for size, world in (("1", 4), ("2", 3), ("", 3)):
+        verdict = judged(waits(0, size, world), waits(1, size, world), None)
+        assert verdict.ranks.never_started == (), (size, world)
+
+
+def test_a_rank_that_stands_still_by_itself_is_blamed_all_the_same() -> None:
+    verdict = judged(_host(rank(0, SLEEP, "clock_nanosleep"), "1", 2), None)
+    assert 0 in verdict.ranks.culprit
