@@ -29,13 +29,14 @@ _WORKERS = (
 
 # What a worker without a task does, and who calls that where workers are a library's.
 _TAKES_A_TASK = (
-    (re.compile(r"multiproc?ess(?:ing)?/queues\.py$"), re.compile("get")),
+    (re.compile(r"(?:multiproc?ess(?:ing)?|loky\S*)/queues\.py$"), re.compile("get")),
     (re.compile(r"multiproc?ess(?:ing)?/connection\.py$"), re.compile(r"_?recv\w*|_?poll")),
 )
 _LOOPS_OF_WORKERS = (
     (re.compile(r"torch/utils/data/_utils/worker\.py$"), re.compile("_worker_loop")),
     (re.compile(r"multiproc?ess(?:ing)?/pool\.py$"), re.compile("worker")),
     (re.compile(r"concurrent/futures/process\.py$"), re.compile("_process_worker")),
+    (re.compile(r"loky/process_executor\.py$"), re.compile("_process_worker")),
 )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import shutil
 import time
 from collections.abc import Iterable
@@ -275,7 +276,7 @@ class Job:
     def tell(self, rank: int, answer: Answer) -> None:
         """Send an answer to a rank, if it is still there. Never waits."""
         writer = self.writers.get(rank)
-        if writer is not None and not writer.is_closing():
+        if writer is not None and not writer.is_closing() and not _has_hung_up(writer):
             writer.write(json.dumps(encode(answer)).encode() + b"\n")
 
     def say(self, text: str) -> None:
@@ -439,6 +440,15 @@ def _find_folder_of_runs(before: str) -> str:
             our_folders.make(os.path.join(base, name))
             return os.path.join(base, name)
     return our_folders.make_new(f"{name}-")
+
+
+def _has_hung_up(writer: asyncio.StreamWriter) -> bool:
+    """Return whether the other side is gone. Writing to it would close this one as well, with what
+    is still to be read there (asyncio, _SelectorSocketTransport.write).
+    """
+    poll = select.poll()
+    poll.register(writer.get_extra_info("socket"), 0)  # POLLHUP is told in any case (poll(2))
+    return any(event & select.POLLHUP for _, event in poll.poll(0))
 
 
 def _parse_checkpoint(row: Message) -> Checkpoint:

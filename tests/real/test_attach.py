@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -208,7 +209,9 @@ def test_a_download_that_stalls_is_shown_without_a_stack_and_the_ways_to_one(her
     assert ended.returncode == 4, text + ended.stderr
     assert here.verdict["seen_by"] == "proc"
     assert here.verdict["ranks"]["culprit"] == [1]
-    assert is_printed(block("how-to/endless-download.md", "SILENT"), neutral(text)), text
+    # Only here the hub may be a process of the same machine.
+    away = re.sub(r"(?: to|,) \[?py[^(,\n]* \(\d+\)(?: is at its other end)?", "", text)
+    assert is_printed(block("how-to/endless-download.md", "SILENT"), neutral(away)), text
 
 
 def test_ranks_that_wait_in_vain_for_another_to_join_are_not_to_blame(here: Here) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
+from ..helper_processes import is_idle_worker
 from ..process_snapshot import ProcessSnapshot
 from ..request_threads import waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
@@ -77,18 +78,13 @@ def _child(scene: Scene) -> ProcessSnapshot | None:
                 return known[pid]
     managed = any(find_frame(t.frames, _MANAGES_A_POOL) for t, _ in _at_work(scene))
     if managed and _waiting_frame(scene) is not None:
-        busy = [view for view in known.values() if not _takes_a_task(view)]
+        busy = [view for view in known.values() if not is_idle_worker(view.look)]
         return next(iter(busy or known.values()), None)
     return None
 
 
 def _helps(view: ProcessSnapshot) -> bool:
     return find_frame(view.frames, _HELPERS) is not None
-
-
-def _takes_a_task(view: ProcessSnapshot) -> bool:
-    python = tuple(frame for frame in view.frames if not frame.native)[:6]
-    return find_frame(python, r"multiproc?ess(?:ing)?/queues\.py|loky/\S*queues\.py") is not None
 
 
 # ---- signs ---------------------------------------------------------------------------------------
