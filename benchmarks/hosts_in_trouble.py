@@ -19,20 +19,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from hosts import Host, Hosts, missing
-from joined_hosts import HEADINGS, MEETS, environ_of
+from hosts import Hosts, missing
+from joined_hosts import HEADINGS, JOINED, Job
 
 TROUBLES = ("cut", "halves", "death", "lead-death", "clocks")
 MOMENTS = ("start", "joined", "training", "hanging", "looking")
@@ -42,82 +36,25 @@ ANOTHER = 3  # the host that is lost, where it is not that of rank 0
 APART = 3600.0  # seconds between monotonic clocks
 LIMIT = 150.0  # seconds for the verdicts
 SETTLES = 6.0  # seconds in which another verdict would be printed
-HANGBISECT = str(Path(sys.executable).parent / "hangbisect")
-RUN = (HANGBISECT, "run", "--run-dir", "run", "--stall", "4", "--on-hang", "end", "--")
 
 
-@dataclass
-class Job:
-    """One rank on each host, watched."""
-
-    made: Hosts
-    hangs: bool
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(self) -> None:
-        """Start all ranks."""
-        words = ["meets.py", str(CULPRIT if self.hangs else -1), "fifo", "100000"]
-        for number, host in enumerate(self.made.all):
-            (host.inside_folder / "meets.py").write_text(MEETS)
-            with self._log(number).open("w") as log:
-                command = [*RUN, sys.executable, *words]
-                environ = environ_of(number, HOSTS)
-                self.started.append(host.start(command, environ, stdout=log, stderr=log))
-
-    def said(self, number: int) -> str:
-        """Return what was printed on a host."""
-        return self._log(number).read_text(errors="replace")
-
-    def is_said(self, words: str) -> bool:
-        """Return whether it was printed on any host."""
-        return any(words in self.said(number) for number in range(HOSTS))
-
-    def verdict(self, number: int) -> dict[str, Any]:
-        """Return the verdict in the folder of a host, {} while there is none."""
-        for path in (self.made[number].inside_folder / "run").glob("**/verdict.json"):
-            with contextlib.suppress(ValueError):
-                return dict(json.loads(path.read_text()))
-        return {}
-
-    def end(self) -> None:
-        """End it."""
-        for one in self.started:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(one.pid, signal.SIGTERM)
-        for one in self.started:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                one.wait(20)
-
-    def _log(self, number: int) -> Path:
-        return self.made.root / f"said-{number}"
-
-
-def wait_for(moment: str, job: Job) -> None:
+def wait_for(moment: str, job: Job, made: Hosts) -> None:
     """Wait until a moment has come; raises TimeoutError."""
     if moment == "start":
         time.sleep(0.5)
         return
-    until(lambda: job.is_said("one verdict on all"), "the hosts are joined")
+    made.until(lambda: JOINED in job.said(), "the hosts are not joined", LIMIT)
     if moment == "training":
         time.sleep(6.0)
     elif moment == "hanging":
         time.sleep(2.0)
     elif moment == "looking":
-        until(lambda: job.is_said(": looking"), "somebody looks")
-
-
-def until(done: Callable[[], bool], what: str) -> None:
-    """Wait until something is so; raises TimeoutError."""
-    end = time.monotonic() + LIMIT
-    while not done():
-        if time.monotonic() > end:
-            raise TimeoutError(f"in vain: {what}")
-        time.sleep(0.1)
+        made.until(lambda: ": looking" in job.said(), "nobody looks", LIMIT)
 
 
 def make(trouble: str, made: Hosts) -> tuple[list[int], list[list[int]]]:
     """Make a trouble; return the hosts that are dead, and the groups that see each other."""
-    hosts: Sequence[Host] = made.all
+    hosts = made.all
     if trouble == "cut":
         made.cut(hosts[ANOTHER])
         return [], [[0, 1, 2], [ANOTHER]]
@@ -132,15 +69,15 @@ def make(trouble: str, made: Hosts) -> tuple[list[int], list[list[int]]]:
     return [], [[*range(HOSTS)]]
 
 
-def find_faults(job: Job, dead: list[int], groups: list[list[int]], moment: str) -> list[str]:
+def find_faults(job: Job, hangs: bool, groups: list[list[int]], moment: str) -> list[str]:
     """Return in words what is not right."""
     faults = []
-    culprits = ([], [CULPRIT]) if job.hangs else ([],)
+    culprits = ([], [CULPRIT]) if hangs else ([],)
     for group in groups:
         printed = 0
         for number in group:
             name, found = f"n{number + 1}", job.verdict(number)
-            printed += sum(line.startswith(HEADINGS) for line in job.said(number).splitlines())
+            printed += sum(line.startswith(HEADINGS) for line in job.said_on(number).splitlines())
             if not found:
                 faults.append(f"{name}: no verdict")
                 continue
@@ -165,18 +102,17 @@ def measure(trouble: str, moment: str, keep: Path | None, number: int) -> tuple[
     clocks = [APART * n for n in range(HOSTS)] if trouble == "clocks" else ()
     with Hosts(HOSTS, shared=False, clocks=clocks) as made:
         hangs = moment in ("hanging", "looking") or trouble == "clocks"
-        job = Job(made, hangs)
-        job.start()
+        job = Job(made, CULPRIT if hangs else -1, "fifo", "--on-hang", "end")
         try:
-            wait_for(moment, job)
+            wait_for(moment, job, made)
             dead, groups = make(trouble, made)
             began = time.monotonic()
             lives = [n for n in range(HOSTS) if n not in dead]
             with contextlib.suppress(TimeoutError):
-                until(lambda: all(job.verdict(n) for n in lives), "verdicts")
+                made.until(lambda: all(map(job.verdict, lives)), "verdicts are missing", LIMIT)
             seconds = time.monotonic() - began
             time.sleep(SETTLES)
-            faults = find_faults(job, dead, groups, moment)
+            faults = find_faults(job, hangs, groups, moment)
         except TimeoutError as error:
             faults, seconds = [str(error)], LIMIT
         job.end()
@@ -185,7 +121,7 @@ def measure(trouble: str, moment: str, keep: Path | None, number: int) -> tuple[
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             for n in range(HOSTS):
-                (folder / f"n{n + 1}.log").write_text(job.said(n))
+                (folder / f"n{n + 1}.log").write_text(job.said_on(n))
                 (folder / f"n{n + 1}.json").write_text(json.dumps(job.verdict(n), indent=1))
     return faults, seconds
 

@@ -110,23 +110,27 @@ def environ_of(number: int, nodes: int, **more: str) -> dict[str, str]:
 class Job:
     """One rank on each of so many hosts, watched."""
 
-    def __init__(self, made: Hosts, culprit: int, kind: str) -> None:
-        """Start it. A culprit of -1: all go on."""
+    def __init__(self, made: Hosts, culprit: int, kind: str, *options: str) -> None:
+        """Start it, with these options of `run`. A culprit of -1: all go on."""
         self._made = made
-        self._started: list[subprocess.Popen[str]] = []
-        run = [str(SCRIPTS / "hangbisect"), "run", "--run-dir", "run", "--stall", "4", "--"]
+        self.started: list[subprocess.Popen[str]] = []
+        ours = (str(SCRIPTS / "hangbisect"), "run", "--run-dir", "run", "--stall", "4")
+        run = [*ours, *options, "--"]
         words = ["meets.py", str(culprit), kind, "100000"]
         for number, host in enumerate(made.all):
             (host.inside_folder / "meets.py").write_text(MEETS)
             with self._log(number).open("w") as log:
                 environ = environ_of(number, len(made.all))
                 how: dict[str, Any] = {"stdout": log, "stderr": log}
-                self._started.append(host.start([*run, sys.executable, *words], environ, **how))
+                self.started.append(host.start([*run, sys.executable, *words], environ, **how))
 
     def said(self) -> str:
         """Return what was printed on all hosts."""
-        logs = (self._log(number) for number in range(len(self._started)))
-        return "\n".join(log.read_text(errors="replace") for log in logs)
+        return "\n".join(self.said_on(number) for number in range(len(self.started)))
+
+    def said_on(self, number: int) -> str:
+        """Return what was printed on a host."""
+        return self._log(number).read_text(errors="replace")
 
     def verdict(self, number: int) -> dict[str, Any]:
         """Return the verdict in the folder of a host, {} while there is none."""
@@ -137,10 +141,10 @@ class Job:
 
     def end(self) -> None:
         """End it."""
-        for one in self._started:
+        for one in self.started:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGTERM)
-        for one in self._started:
+        for one in self.started:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 one.wait(30)
 
