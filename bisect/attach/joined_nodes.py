@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base.identity import RankId
-from ..base.rank_facts import RankFacts
 from ..diagnosis.node_rendezvous import find_node_rendezvous, list_disagreements
 from ..diagnosis.process_snapshot import merge_looks
-from .node_facts import NodeFacts
+from .node_facts import NodeFacts, make_absent_rank
 
 
 def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
@@ -36,9 +35,7 @@ def add_ranks_of_idle_hosts(nodes: Sequence[NodeFacts], idle: Sequence[str]) -> 
     if not idle or not have_ranks or not size.isdecimal() or len(missing) != int(size) * len(idle):
         return [*nodes]
     host = idle[0] if len(idle) == 1 else ""  # of several nothing says which had which
-    absent = (
-        RankFacts(n, n, None, host, reached=-1, alive=False, never_started=True) for n in missing
-    )
+    absent = (make_absent_rank(n, None, None, host) for n in missing)
     return [replace(nodes[0], ranks=(*nodes[0].ranks, *absent)), *nodes[1:]]
 
 

@@ -211,7 +211,7 @@ def _find_absent_ranks(
     agents = {one.launcher for p in parents if (one := processes.get(p or 0)) is not None}
     if status is None and any(find_launcher(name).ends_all for name in agents):
         status = 0
-    return [_make_absent_rank(number, status, zombie, host) for number in missing]
+    return [make_absent_rank(number, status, zombie, host) for number in missing]
 
 
 def list_ranks_of_machine(job: Job, processes: ProcessTable) -> range:
@@ -240,7 +240,7 @@ def _note_absent_ranks(ranks: list[RankFacts]) -> tuple[str, ...]:
     return (f"not there, and whether ever started is not known: {format_ranks(found)}",)
 
 
-def _make_absent_rank(number: int, status: int | None, pid: int | None, host: str) -> RankFacts:
+def make_absent_rank(number: int, status: int | None, pid: int | None, host: str) -> RankFacts:
     """Return a rank that is not there: it has ended, or, as far as one can tell, never came."""
     if status is None:
         return RankFacts(number, number, None, host, reached=-1, alive=False, never_started=True)

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base import launcher_env
-from ..base.command_words import has_title
+from ..base.command_words import SPAWNED, has_title
 from ..base.launcher_env import Ancestor
 from ..base.launchers import DIALECTS, LAUNCHERS
 from ..base.lazy_dataclass import dataclass
@@ -263,7 +263,6 @@ def _make_lightning_ranks(first: Process, children: Iterable[Process]) -> list[R
 
 MOST = 64  # processes that are looked at for this
 LIMIT = 2.0  # seconds for all of them
-_FORKED = "--multiprocessing-fork"
 
 
 def find_candidates(
@@ -301,7 +300,7 @@ def _is_started_by(one: Process, parent: Process) -> bool:
     """Return whether multiprocessing in one process may have started another: no other program. One
     that has given itself a title has no words of a command left (setproctitle).
     """
-    return _FORKED in one.words or one.words == parent.words or has_title(one.words)
+    return SPAWNED in one.words or one.words == parent.words or has_title(one.words)
 
 
 def _belongs_to(processes: ProcessTable, one: Process, known: set[int]) -> bool:

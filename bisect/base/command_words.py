@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from .launchers import BY_PROGRAM, LAUNCHERS, Launcher
 
 OURS = ("bisect", "hangbisect")
+SPAWNED = "--multiprocessing-fork"  # is among the words of what multiprocessing spawns
 # Options without a value that may stand right before a program.
 _SWITCHES = (
     *("-u", "-P", "-I", "-s", "-E", "-O", "-B", "-S", "-x", "--"),
@@ -334,9 +335,7 @@ def starts_for_multiprocessing(words: Sequence[str]) -> bool:
     """Return whether a command is a process of multiprocessing's, or a server that forks these
     (multiprocessing/spawn.py, get_command_line; multiprocessing/forkserver.py).
     """
-    return any("multiprocessing.forkserver" in word for word in words) or (
-        "--multiprocessing-fork" in words
-    )
+    return any("multiprocessing.forkserver" in word for word in words) or (SPAWNED in words)
 
 
 def has_title(words: Sequence[str]) -> bool:

@@ -17,7 +17,7 @@ from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..diagnosis.blocked_syscalls import list_awaited_pids
 from ..diagnosis.request_threads import put_request_thread_first
-from ..evidence.process import descendants, words_of
+from ..evidence.process import descendants, walk_up, words_of
 
 _DEEPEST = 16  # processes one above the other
 _MOST = 32  # processes that are looked at
@@ -60,8 +60,8 @@ def was_started_with(rank: int, pid: int) -> bool:
     """Return whether process `pid` was started beside process `rank`, by what started that: it is
     neither above nor below it.
     """
-    above = _list_above(rank)
-    way = [pid, *_list_above(pid)]
+    above = [*walk_up(rank, _DEEPEST)]
+    way = [pid, *walk_up(pid, _DEEPEST)]
     if pid in above or rank in way:
         return False
     common = next((one for one in way if one in above), None)
@@ -74,15 +74,3 @@ def was_started_with(rank: int, pid: int) -> bool:
         )
     except OSError:
         return False
-
-
-def _list_above(pid: int) -> list[int]:
-    """Return the processes above one, its parent first, without init."""
-    found: list[int] = []
-    while len(found) < _DEEPEST:
-        about = read_stat(pid)
-        if about is None or about.ppid <= 1:
-            break
-        pid = about.ppid
-        found.append(pid)
-    return found

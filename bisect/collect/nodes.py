@@ -7,7 +7,7 @@ it, and those that have none believe that another node is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.addresses import host_of, is_loopback, port_of
@@ -307,11 +307,13 @@ def _find_only_ended(ranks: Sequence[RankFacts]) -> dict[str, ProcessId]:
     """Return by host the rank that has ended there, where it is the only one and each other one
     there was looked at.
     """
+    by_host: dict[str, list[RankFacts]] = {}
+    for facts in ranks:
+        by_host.setdefault(facts.host, []).append(facts)
     found = {}
-    for host in {facts.host for facts in ranks}:
-        here = [facts for facts in ranks if facts.host == host]
+    for host, here in by_host.items():
         ended = [facts for facts in here if is_gone(facts)]
-        are_seen = all(facts.looks for facts in here if facts not in ended)
+        are_seen = all(facts.looks for facts in here if not is_gone(facts))
         if len(ended) == 1 and ended[0].pid is not None and are_seen:
             found[host] = ProcessId(host, ended[0].pid)
     return found
@@ -319,13 +321,18 @@ def _find_only_ended(ranks: Sequence[RankFacts]) -> dict[str, ProcessId]:
 
 def _list_addresses(nodes: Sequence[RecordedNode]) -> dict[str, str]:
     """Return the host of each address by which a node reached the one that judges."""
-    known = ((one.address.removeprefix("::ffff:"), one.record.host) for one in nodes)
-    return {address: host for address, host in known if address and not is_loopback(address)}
+    found = _map_addresses((one.address, one.record.host) for one in nodes)
+    return {address: host for address, host in found.items() if not is_loopback(address)}
+
+
+def _map_addresses(known: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return by address as sockets have it the host, of those that have an address."""
+    return {address.removeprefix("::ffff:"): host for address, host in known if address}
 
 
 def mark_lost_ends(ranks: Sequence[RankFacts], lost: Sequence[LostNode]) -> list[RankFacts]:
     """Return the ranks; a socket whose other end is on a node that is lost says so."""
-    hosts = {one.address.removeprefix("::ffff:"): one.host for one in lost if one.address}
+    hosts = _map_addresses((one.address, one.host) for one in lost)
     if not hosts:
         return [*ranks]
 

@@ -189,7 +189,7 @@ def _part_from_gone(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     it is not so.
     """
     unfinished = unfinished_ranks(case)
-    away = {r.rank for r in unfinished if is_gone(r) or _never_came(r)} | set(case.absent)
+    away = {r.rank for r in unfinished if is_gone(r)} | set(case.absent)
     rest = [r.rank for r in unfinished if r.rank not in away]
     still = [rank for rank in candidates if rank not in away]
     is_told = bool(away) and away <= {*candidates}
@@ -199,10 +199,6 @@ def _part_from_gone(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     if len(unnamed) < len(still) or not any(hears_who_comes(case, rank) for rank in still):
         return None
     return _Blame(tuple(sorted(away)), tuple(sorted(still)))
-
-
-def _never_came(facts: RankFacts) -> bool:
-    return facts.never_started and facts.pid is None
 
 
 def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..base.addresses import host_of, is_loopback
+from ..base.identity import RankId
 from ..base.process_facts import Look, Socket, Syscall
 from ..base.rank_facts import RankFacts
-from .blocked_syscalls import POLL_CALLS
+from .blocked_syscalls import POLL_CALLS, READ_CALLS
 from .process_snapshot import main_kernel
 
 LATELY = 1.0  # seconds before the last look, or more, from which on messages must have come
-_READS = frozenset(["recvfrom", "recvmsg", "read", "readv"])
 
 _End = tuple[str, str, str]  # the host of loopback addresses, local, peer
 
@@ -29,14 +29,14 @@ def note_exchanges(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     for facts in ranks:
         for socket in _list_heard_sockets(facts):
             ends[_name_end(facts, socket.local, socket.peer)] = facts
-    peers: dict[int, RankFacts] = {}
+    peers: dict[RankId, RankId] = {}
     for (host, local, peer), facts in ends.items():
         other = ends.get((host, peer, local))
         if other is not None and other is not facts:
-            peers.setdefault(id(facts), other)
+            peers.setdefault(facts.rank, other.rank)
     return [
-        replace(facts, moved=f"exchanges messages with rank {peers[id(facts)].rank}")
-        if id(facts) in peers and not facts.moved
+        replace(facts, moved=f"exchanges messages with rank {peers[facts.rank]}")
+        if facts.rank in peers and not facts.moved
         else facts
         for facts in ranks
     ]
@@ -81,7 +81,7 @@ def _reads_from(inode: int, looks: Sequence[Look]) -> bool:
     """Return whether the main thread was seen to read from a socket."""
     for look in looks:
         call = _main_call(look)
-        if call is not None and call.name in _READS:
+        if call is not None and call.name in READ_CALLS:
             sockets = (each.socket for each in call.descriptors)
             if any(one is not None and one.inode == inode for one in sockets):
                 return True

@@ -8,11 +8,10 @@ way, for the reader, nobody ever writes. A pipe with a name is left out: anybody
 from __future__ import annotations
 
 from ..base.process_facts import Descriptor, Look
-from .blocked_syscalls import POLL_CALLS
+from .blocked_syscalls import POLL_CALLS, READ_CALLS
 from .frames import is_service_thread
 from .process_snapshot import ProcessSnapshot
 
-_READ_CALLS = frozenset(["read", "readv", "recvfrom", "recvmsg"])
 _MOST_ENDS = 64  # of a pipe, that a look names: there may be more
 
 
@@ -22,7 +21,7 @@ def find_writers(view: ProcessSnapshot) -> tuple[str, tuple[int, ...]] | None:
     is not known who has the other end of each.
     """
     call = view.call
-    if call is None or view.running or call.name not in _READ_CALLS | POLL_CALLS:
+    if call is None or view.running or call.name not in READ_CALLS | POLL_CALLS:
         return None
     if call.timeout is not None or not call.descriptors:
         return None

@@ -23,12 +23,11 @@ from dataclasses import field, replace
 from ..base.identity import RankId, UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
-from ..base.proc import read_stat
 from ..base.rank_facts import RankFacts
 from .descriptors import read_links
 from .lock_and_log_files import PrintingRank, find_output_files
 from .nccl_lines import NcclLine, RankedLine, read_nccl_lines
-from .process import words_of
+from .process import walk_up, words_of
 from .syscall_arguments import read_inner_id
 from .watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdog_messages
 
@@ -106,12 +105,7 @@ def _find_launchers_files(pid: int) -> Mapping[tuple[int, int], str]:
     """Return where the output of the launcher above a process goes: mpirun prints there what comes
     over the pipes of its ranks.
     """
-    above = pid
-    for _ in range(_MOST_ABOVE):
-        about = read_stat(above)
-        if about is None or about.ppid <= 1:
-            break
-        above = about.ppid
+    for above in walk_up(pid, _MOST_ABOVE):
         if Ancestor({}, words_of(above)).launcher is not None:
             return find_output_files(PrintingRank(0, above))
     return {}

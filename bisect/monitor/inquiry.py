@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..base import events
 from ..base.identity import RankId
 from ..base.launcher_env import Ancestor
-from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.rank_facts import Ended
 from ..base.rank_state import RankState
@@ -25,7 +25,7 @@ from ..diagnosis.compilation import describe_who_waits, find_compilations
 from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
 from ..evidence.look import Target, take_looks
 from ..evidence.machine import read_machine
-from ..evidence.process import runs_python, words_of
+from ..evidence.process import runs_python, walk_up, words_of
 from ..report.terminal import slow_line
 from . import clocks
 from .finalize import close_job, find_later_proof
@@ -47,7 +47,7 @@ async def find_server_above(job: Job) -> str:
     Launchers listen as well: for what they started, and not for work.
     """
     store_ports = {m.environment.get("MASTER_PORT", "") for m in job.members}
-    pids = _find_programs_above([m.pid for m in job.members], {*job.outer.pids(), 0, 1})
+    pids = _find_programs_above([m.pid for m in job.members], set(job.outer.pids()))
     looks = await take_looks([Target(pid, "rank") for pid in pids])
     return describe_listening(looks, next(iter(store_ports), "")) if len(store_ports) <= 1 else ""
 
@@ -56,12 +56,7 @@ def _find_programs_above(ranks: list[int], ends: set[int]) -> list[int]:
     """Return the Python programs above ranks, up to one of `ends`, that are no launchers."""
     found: dict[int, None] = {}
     for rank in ranks:
-        pid = rank
-        for _ in range(_DEEPEST):
-            about = read_stat(pid)
-            if about is None or about.ppid in ends:
-                break
-            pid = about.ppid
+        for pid in takewhile(lambda pid: pid not in ends, walk_up(rank, _DEEPEST)):
             if pid not in ranks and runs_python(pid) and not _is_launcher(pid):
                 found[pid] = None
     return list(found)

@@ -167,7 +167,7 @@ class Watch:
         elif job.nodes is not None:
             if job.nodes.question and not self._paused:
                 await self._look_for_other_nodes(job.nodes.question)
-        elif self._joining is None and self._are_all_here() and _has_other_nodes(job):
+        elif self._joining is None and _has_other_nodes(job) and self._are_all_here():
             from .other_nodes import OtherNodes  # most jobs have one node
 
             job.nodes = OtherNodes(job)
