@@ -8,7 +8,11 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.process_facts import Look, Socket
-from hangbisect.diagnosis.node_rendezvous import find_node_wait, list_disagreements
+from hangbisect.diagnosis.node_rendezvous import (
+    compare_agents,
+    find_node_wait,
+    list_disagreements,
+)
 from hangbisect.diagnosis.process_snapshot import merge_looks
 
 from .causes.scenes import causes_of
@@ -153,3 +157,45 @@ def test_nothing_is_told_of_agents_that_agree() -> None:
     assert list_disagreements(agents) == []
     assert list_disagreements({"a": words("--nnodes=3")}) == []
     assert list_disagreements({}) == []
+
+
+# ---- agents of several nodes ---------------------------------------------------------------------
+
+
+def static(number: int, size: int = 4) -> tuple[str, ...]:
+    return (*STATIC[:1], "--nnodes", str(size), f"--node-rank={number}", *STATIC[4:])
+
+
+def test_of_agents_that_wait_for_one_another_the_one_that_serves_tells_most() -> None:
+    away = replace(MINE, local="10.0.0.2:40100")
+    serving = agent(static(0), *CONNECTING, sockets=(LISTENS, MINE, SERVED, OTHER))
+    asking = agent(static(1), *CONNECTING, sockets=(away,))
+    assert compare_agents({"n2": [asking], "n1": [serving]})[0] == "n1"
+    assert compare_agents({"n2": [asking]})[0] == "n2"
+
+
+def test_a_launcher_that_stands_still_elsewhere_comes_before_all_who_wait_for_it() -> None:
+    serving = agent(static(0), *CONNECTING, sockets=(LISTENS, MINE, SERVED))
+    importing = agent(static(1), "<module> SP/torch/__init__.py:12", "<module> torchrun:3")
+    assert compare_agents({"n1": [serving], "n2": [importing]})[0] == "n2"
+
+
+def test_the_node_rank_that_nobody_has_is_named() -> None:
+    asking = {f"n{one}": [agent(static(one), *CONNECTING, sockets=(MINE,))] for one in (0, 1, 3)}
+    _, notes = compare_agents(asking)
+    assert notes == ["none of the 3 nodes that are seen has --node-rank 2"]
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        (C10D, C10D),  # they are numbered as they come
+        (static(0, 2), static(0, 2)),  # that is a disagreement of its own
+        (static(0, 2), static(1, 2)),
+        (static(0, 3), static(1, 4)),
+        (("torchrun", "--nnodes", "1:4", "--node-rank=0", *STATIC[4:]),),
+    ],
+)
+def test_no_node_rank_is_missed_where_numbers_do_not_tell(commands: tuple[tuple[str, ...]]) -> None:
+    agents = {str(n): [agent(c, *CONNECTING, sockets=(MINE,))] for n, c in enumerate(commands)}
+    assert not any("none of" in note for note in compare_agents(agents)[1])

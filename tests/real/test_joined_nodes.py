@@ -14,7 +14,7 @@ from hosts import Host, Hosts
 from joined_hosts import MEETS, environ_of
 
 from .hosts_here import DEADLINE, HostsHere, Started, verdicts
-from .test_several_hosts import HANGBISECT, PYTHON, shown
+from .test_several_hosts import HANGBISECT, PYTHON, TORCHRUN, shown
 
 
 def start(
@@ -205,3 +205,33 @@ def joined(started: list[Started]) -> str:
     """Return what says that all are joined, "" before."""
     said = started[0].said()
     return next((line for line in said.splitlines() if "one verdict on all" in line), "")
+
+
+def test_before_any_rank_one_verdict_names_who_has_come_and_who_has_not(
+    hosts_here: HostsHere,
+) -> None:
+    """Agents of torchrun on two of three nodes wait for the third, which is never started: there is
+    no rank, and no monitor. Nobody is called hung, for a node may still boot.
+    """
+    made = hosts_here.make(2, shared=False)
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "meets.py").write_text(MEETS)
+        agent = ["--nnodes=3", f"--node-rank={number}", "--nproc-per-node=1"]
+        agent += ["--master-addr=n1", "--master-port=29400", "meets.py"]
+        run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "3", "--", TORCHRUN]
+        environ = {"HANGBISECT_TOKEN": "a" * 32}
+        started.append(hosts_here.start(host, *run, *agent, env=environ))
+    until_told(made.all, started)
+    for host in made.all:
+        found = told(host)
+        assert (found["outcome"], found["cause"]["id"]) == ("silent", "nodes-not-joined")
+        assert "2 of 3 nodes are at the rendezvous" in found["waits_for"]["detail"], found
+        assert [one["name"] for one in found["nodes"]] == ["n1", "n2"]
+        assert found["partial"]
+        assert "none of the 2 nodes that are seen has --node-rank 2" in found["notes"]
+    made.until(lambda: "verdict comes" in started[1].said(), "not told")
+    assert [len(headings(one)) for one in started] == [1, 0], shown(started)
+    assert any(":294" in one and not one.endswith(":29400") for one in listening(made[0]))
+    end_all(started)
+    made.until(lambda: not any(host.left() for host in made), "something is left")

@@ -23,6 +23,7 @@ from .hosts_here import DEADLINE, SCRIPTS, HostsHere, Started, torchrun, torchru
 
 PYTHON = sys.executable
 HANGBISECT = str(SCRIPTS / "hangbisect")
+TORCHRUN = str(SCRIPTS / "torchrun")
 SHORT = ("--until", "logs_directory", "--timeout", "6", "--stall", "5")
 OURS = ("-m", "bisect", "--run-dir", "run", *SHORT)
 SILENT = 40.0  # seconds: a healthy job here takes five; one that is hung by us never ends
