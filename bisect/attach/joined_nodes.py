@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base.identity import RankId
-from ..diagnosis.node_rendezvous import find_node_rendezvous, list_disagreements
+from ..base.rank_facts import RankFacts
+from ..diagnosis.node_rendezvous import compare_agents, find_node_rendezvous
 from ..diagnosis.process_snapshot import merge_looks
 from .node_facts import NodeFacts, make_absent_rank
 
@@ -40,26 +41,27 @@ def add_ranks_of_idle_hosts(nodes: Sequence[NodeFacts], idle: Sequence[str]) -> 
 
 
 def _keep_one_agent(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
-    meetings = {
-        node.host: meeting
+    agents = {
+        node.host: node.ranks[0].looks
         for node in nodes
-        for facts in node.ranks
-        if (view := merge_looks(facts.looks)) and (meeting := find_node_rendezvous(view))
+        if any(_waits_for_nodes(facts) for facts in node.ranks)
     }
-    agents = [node for node in nodes if node.host in meetings]
     if len(agents) < 2:
         return [*nodes]
-    kept = next((one for one in agents if meetings[one.host].others is not None), agents[0])
-    commands = {one.host: one.ranks[0].looks[-1].command for one in agents}
-    notes = (*kept.notes, *list_disagreements(commands))
+    kept, disagreements = compare_agents(agents)
     return [
         node
-        if node not in agents
-        else replace(kept, notes=notes)
-        if node is kept
+        if node.host not in agents
+        else replace(node, notes=(*node.notes, *disagreements))
+        if node.host == kept
         else replace(node, ranks=())
         for node in nodes
     ]
+
+
+def _waits_for_nodes(facts: RankFacts) -> bool:
+    view = merge_looks(facts.looks)
+    return view is not None and find_node_rendezvous(view) is not None
 
 
 def _drop_found_ranks(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:

@@ -16,8 +16,8 @@ from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look, Socket
 from ..base.verdict_facts import Wait
-from ..base.words import format_count
-from .process_snapshot import ProcessSnapshot
+from ..base.words import format_count, format_ranges
+from .process_snapshot import ProcessSnapshot, merge_looks
 
 _MOST_NAMED = 8  # nodes that are named
 
@@ -74,6 +74,25 @@ def find_node_rendezvous(view: ProcessSnapshot) -> NodeRendezvous | None:
     return NodeRendezvous(place, size, others if serves else None, serves or bool(mine))
 
 
+def compare_agents(agents: Mapping[str, Sequence[Look]]) -> tuple[str, list[str]]:
+    """Return the host whose agent tells most, and in words what agents do not agree about, and who
+    is not among them. Of agents, by host, of which all wait for one another it is the one that
+    serves the rendezvous: it has a connection to each that came. One that stands still elsewhere
+    comes before those.
+    """
+    waiting = {}
+    for host, looks in agents.items():
+        view = merge_looks(looks)
+        meeting = find_node_rendezvous(view) if view is not None else None
+        if meeting is not None:
+            waiting[host] = meeting
+    elsewhere = next((host for host in agents if host not in waiting), None)
+    serving = next((host for host, one in waiting.items() if one.others is not None), None)
+    commands = {host: agents[host][-1].command for host in waiting}
+    notes = [*list_disagreements(commands), *_list_absent_nodes(commands)]
+    return elsewhere or serving or next(iter(agents)), notes
+
+
 # torch/distributed/run.py: what agents that are to meet have in common, and the number of each.
 _IN_COMMON = ("--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--master-port")
 _OWN = "--node-rank"
@@ -99,6 +118,18 @@ def list_disagreements(commands: Mapping[str, Sequence[str]]) -> list[str]:
             twice = f"{_OWN} is {number} on {hosts[number]} and on {host}"
             found.append(f"{twice}: each node needs its own")
     return found
+
+
+def _list_absent_nodes(commands: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return in words the numbers of nodes that no agent has, where each has one of its own."""
+    sizes = {count_nodes(command) for command in commands.values()}
+    words = [given(command[: own_words(command)], _OWN) or "" for command in commands.values()]
+    numbers = {int(one) for one in words if one.isdecimal()}
+    size = next(iter(sizes)) if len(sizes) == 1 else 0
+    absent = [number for number in range(size) if number not in numbers]
+    if len(numbers) < len(words) or not absent or len(absent) + len(numbers) > size:
+        return []
+    return [f"none of the {len(words)} nodes that are seen has {_OWN} {format_ranges(absent)}"]
 
 
 def _name_end(socket: Socket) -> tuple[str, tuple[int, ...]]:

@@ -228,7 +228,7 @@ class Lead:
         """Say once that all ranks of the job are heard of."""
         peers = [peer for peer in self._peers.values() if peer.is_heard(now)]
         ranks = {rank for peer in peers for rank in peer.join.ranks}
-        if len(peers) > 1 and len(ranks) == peers[0].join.world_size:
+        if len(peers) > 1 and 0 < len(ranks) == peers[0].join.world_size:
             self._tell(f"{len(peers)} nodes are joined: one verdict on all {len(ranks)} ranks")
 
     # ---- what is heard ---------------------------------------------------------------------------

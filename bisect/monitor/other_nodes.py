@@ -14,8 +14,6 @@ import json
 import logging
 import os
 import secrets
-import socket
-import stat
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,17 +21,24 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.addresses import is_loopback
 from ..base.deadline import call_with_limit
 from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended, JobFacts, LostNode
-from ..base.variables import LEAD_VARIABLE, TOKEN_VARIABLE
+from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_ranks, format_seconds
 from ..link.handshake import Credentials
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, RankWord, Report
 from ..link.node import Address, NodeLink
+from .lead_address import (
+    FILE_LIMIT,
+    TOKEN_FILE,
+    list_lead_places,
+    listen_at,
+    read_token,
+    resolve_places,
+)
 from .monitor_process import call_in_thread
 
 if TYPE_CHECKING:
@@ -43,10 +48,6 @@ if TYPE_CHECKING:
     from .finalize import Judgement
     from .job import Job
 
-FIRST_PORT, LAST_PORT = 1, 8  # behind MASTER_PORT; the last first: jobs take the first ones
-TOKEN_FILE = "link.json"  # in the run folder, for nodes that share it
-RESOLVE_LIMIT = 3.0  # seconds
-FILE_LIMIT = 1.0
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
@@ -121,40 +122,23 @@ class OtherNodes:
         if not token:
             job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
             return
-        self._lead = Lead(self._credentials(), str(job.place["host"]), self._judge, job.say)
-        why = "no address for it"
-        for address, port in await self._list_addresses():
-            if is_loopback(address):
-                why = f"{address} is this machine for every node"
-                continue
-            try:
-                await self._lead.listen(address, port)
-                return
-            except OSError as error:
-                why = f"{address}:{port}: {error.strerror or error}"
-        self._lead = None
-        job.say(f"Each node judges for itself: this one cannot listen for the others ({why})")
+        lead = Lead(self._credentials(), str(job.place["host"]), self._judge, job.say)
+        if why_not := await listen_at(lead, await self._list_addresses()):
+            job.say(
+                f"Each node judges for itself: this one cannot listen for the others ({why_not})"
+            )
+        else:
+            self._lead = lead
 
     async def _list_addresses(self) -> list[Address]:
         """Return where the lead may be."""
-        environ, lead = self._environment(), os.environ.get(LEAD_VARIABLE, "")
-        places: list[Address] = []
-        for one in filter(None, lead.split(",")):
-            host, _, port = one.strip().rpartition(":")
-            if port.isdigit():
-                places.append((host.strip("[]"), int(port)))
-        master, first = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
-        if not places and master and first.isdigit():
-            ports = range(int(first) + LAST_PORT, int(first) + FIRST_PORT - 1, -1)
-            places = [(master, port) for port in ports if port < 1 << 16]
-        found: list[Address] = []
-        for host in dict.fromkeys(host for host, _ in places):
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-                known = await call_with_limit(_resolve, host, limit=RESOLVE_LIMIT)
-                if host == master:
-                    self.master_addresses = tuple(known)
-                found += [(one, port) for name, port in places if name == host for one in known]
-        return found
+        environ = self._environment()
+        master = environ.get("MASTER_ADDR", "")
+        places = list_lead_places(master, environ.get("MASTER_PORT", ""))
+        found = await resolve_places(places)
+        if master in found:
+            self.master_addresses = tuple(dict.fromkeys(address for address, _ in found[master]))
+        return [one for addresses in found.values() for one in addresses]
 
     async def _find(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the lead, and what to prove: nowhere without a token."""
@@ -174,21 +158,12 @@ class OtherNodes:
         return (), Credentials("")
 
     def _read_token(self) -> str:
-        """Return the token that the lead has left in a run folder that we share, "" if there is
-        none of our own that nobody else can read. May block; raises OSError, ValueError.
-        """
+        """Return the token in a run folder that we share. May block; raises OSError, ValueError."""
         job = self._job
         if not job.settings["run_dir"]:
             return ""
         start = Path(str(job.settings["folder_of_start"]))
-        path = start / str(job.settings["run_dir"]) / TOKEN_FILE
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            found = os.fstat(file.fileno())
-            is_ours = found.st_uid == os.getuid() and not found.st_mode & 0o077
-            if not stat.S_ISREG(found.st_mode) or not is_ours:
-                return ""
-            data = json.loads(file.read(4096))
-        return str(data["token"]) if isinstance(data, dict) and "token" in data else ""
+        return read_token(start / str(job.settings["run_dir"]) / TOKEN_FILE)
 
     def _say_if_alone(self) -> None:
         link = self.link
@@ -339,22 +314,16 @@ class OtherNodes:
             at_work = await call_in_thread(find_who_goes_on, nodes)
             if at_work:
                 return Judged(0, goes_on=at_work)
-        lost = [_as_lost(one) for one in unseen]
+        lost = [describe_as_lost(one) for one in unseen]
         still = ended if ended in ("still", "late", "busy", "left") else None
         joint = await call_in_thread(judge_nodes, nodes, still, lost)
         seen = Snapshot(joint.ranks)
         proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
         proof = proof or next((a.report.proof for a in order if a.report.proof), "")
-        verdict = _add_nodes(joint.verdict, order, unseen)
+        verdict = add_nodes(joint.verdict, order, unseen)
         self._joint = replace(joint, verdict=verdict)
         is_over = any(one.report.is_over for one in order)
         return Judged(0, verdict, proof=proof, is_over=is_over)
-
-
-def _resolve(host: str) -> list[str]:
-    """Return the addresses of a host. May block; raises OSError."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
@@ -374,14 +343,12 @@ def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
     )
 
 
-def _as_lost(one: Unseen) -> LostNode:
+def describe_as_lost(one: Unseen) -> LostNode:
     silent = round(time.monotonic() - one.since, 1)
     return LostNode(one.join.host, one.join.ranks, silent, one.last_word, one.address)
 
 
-def _add_nodes(
-    verdict: Verdict, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]
-) -> Verdict:
+def add_nodes(verdict: Verdict, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]) -> Verdict:
     """Return the verdict with each node that is known of, and whether there may be more."""
     seen = [
         NodeSeen(a.join.host, True, a.join.ranks, clock_error_ms=_in_milliseconds(a.clock_error))

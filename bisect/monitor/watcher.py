@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..base.verdict_facts import Verdict
     from ..front.watcher_socket import WatcherSocket
     from .ending import ProcessFamily
+    from .other_agents import OtherAgents
     from .watcher_verdict import LauncherJudgement, LauncherSnapshot
 
 TICK = 0.25  # seconds
@@ -104,6 +105,7 @@ class LauncherSupervisor:
         self._family_found: ProcessFamily | None = None
         self._stillness: Any = None
         self.reports: Any = None
+        self.agents: OtherAgents | None = None  # of a job on several nodes, before it has ranks
 
     async def run(self) -> None:
         """Watch the command to its end, write what is known, and tell the front the status."""
@@ -115,6 +117,7 @@ class LauncherSupervisor:
             if not self._failed:
                 await self._try(self._watch)
         pinging = asyncio.create_task(self._ping())
+        await self._leave_agents("its command has ended")
         await self._try(self._finish)
         pinging.cancel()
         status = self._given_status()
@@ -194,7 +197,11 @@ class LauncherSupervisor:
         if late > SUSPENDED:
             at.skip(now, late)
         if self.heard.ranks:
+            await self._leave_agents("its ranks have started")
             await self._follow_monitors(now)
+            return
+        if self.agents is not None and self.agents.question:
+            await self._answer_agents(self.agents.question)
             return
         if now - at.sampled > self._pause(now):
             at.sampled = now
@@ -264,10 +271,7 @@ class LauncherSupervisor:
 
     async def _judge(self, ended: Ended, since: float) -> None:
         """Look from outside, and close if nothing moves."""
-        from ..collect.looks import wakes_soon
-        from ..diagnosis.proof_of_hang import describe_waiting_for_work, find_proof_of_hang
-        from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
-        from .watcher_verdict import judge_from_outside
+        from .clocks import OTHER_NODES_LIMIT
 
         around, at = self.around, self.at
         if self._is_held():
@@ -275,10 +279,11 @@ class LauncherSupervisor:
             return
         outside = await self._look()
         moved = outside.moved()
-        if self.heard.ranks or self.has_ended or self._is_held():
+        if self._is_out_of_our_hands():
             return
         if outside.spans_nodes:
             self._tell_node_wait(outside)
+            await self._join_agents(outside)
         is_limit = ended == "limit"
         if (moved or outside.sees_nothing) and not is_limit:
             return
@@ -288,25 +293,97 @@ class LauncherSupervisor:
             return
         if is_limit and outside.rank_of and not moved:
             ended = "late"
+        judged, is_sure = await self._judge_here(outside, ended, since)
+        if ended == "still" and self._may_go_on(judged):
+            return
+        told: tuple[LauncherJudgement, str] | None = judged, ""
+        if self.agents is not None and self.verdict is None:
+            told = await self._hear_agents(judged, ended)
+        if told is not None:
+            is_to_end = around.on_hang == "end" and (is_sure or is_limit)
+            await self._close(outside, told[0], is_to_end, told[1])
+
+    def _is_out_of_our_hands(self) -> bool:
+        """Return whether monitors judge by now, the command has ended, or it was stopped."""
+        return bool(self.heard.ranks) or self.has_ended or self._is_held()
+
+    async def _judge_here(
+        self, outside: LauncherSnapshot, ended: Ended, since: float
+    ) -> tuple[LauncherJudgement, bool]:
+        """Return how this watch judges by what it sees itself, and whether that ends the job."""
+        from ..diagnosis.proof_of_hang import find_proof_of_hang
+        from .watcher_verdict import judge_from_outside
+
+        around, at = self.around, self.at
         judged = await judge_from_outside(
             outside, ended, around.command, around.table, at.began, at.looked - at.stirred, since
         )
         verdict, _, seen, graph = judged
-        if ended == "still" and (
-            describe_waiting_for_work(seen.ranks)
-            or any(
-                wakes_soon(facts, seen.waits.get(facts.rank), IN_DOUBT * around.stall)
-                for facts in seen.ranks
-            )
-        ):
-            return
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
         is_tried = around.expects_words or around.starter is not None
         is_proved = bool(find_proof_of_hang(verdict, seen, graph))
         if verdict.outcome == "hang" and not (is_tried or is_proved):
             judged = (replace(verdict, outcome="silent"), *judged[1:])
-        is_sure = is_tried or is_limit or is_proved
-        await self._close(outside, judged, around.on_hang == "end" and is_sure)
+        return judged, is_tried or is_proved
+
+    def _may_go_on(self, judged: LauncherJudgement) -> bool:
+        """Return whether what stands still waits for work, or wakes by itself before long."""
+        from ..collect.looks import wakes_soon
+        from ..diagnosis.proof_of_hang import describe_waiting_for_work
+        from .clocks import IN_DOUBT
+
+        seen, limit = judged[2], IN_DOUBT * self.around.stall
+        return bool(describe_waiting_for_work(seen.ranks)) or any(
+            wakes_soon(facts, seen.waits.get(facts.rank), limit) for facts in seen.ranks
+        )
+
+    # ---- the watches of other nodes --------------------------------------------------------------
+
+    async def _join_agents(self, outside: LauncherSnapshot) -> None:
+        """Join the watches around the agents of other nodes, with which ours is to meet."""
+        place = outside.find_meeting_place()
+        if self.agents is not None or self.around.starter is not None or not place:
+            return
+        from .other_agents import OtherAgents
+        from .watcher_report import print_line
+
+        with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+            agents = OtherAgents(self.around, place, print_line, self._wake.set)
+            await agents.begin()
+            self.agents = agents
+
+    async def _leave_agents(self, why: str) -> None:
+        agents, self.agents = self.agents, None
+        if agents is not None:
+            await agents.end(why)
+
+    async def _answer_agents(self, inquiry: int) -> None:
+        """Look once more, and tell who leads the watches of all nodes, who has asked."""
+        outside = await self._look()
+        if self._is_out_of_our_hands():
+            return
+        judged, _ = await self._judge_here(outside, "still", self.at.stirred)
+        told = await self._hear_agents(judged, "still", outside.moved(), inquiry)
+        if told is not None:
+            is_to_end = self.around.on_hang == "end" and told[0][0].outcome == "hang"
+            await self._close(outside, told[0], is_to_end, told[1])
+
+    async def _hear_agents(
+        self, judged: LauncherJudgement, ended: Ended, moved: str = "", inquiry: int = 0
+    ) -> tuple[LauncherJudgement, str] | None:
+        """Return the verdict on the launchers of all nodes, and the host that tells it, "" for this
+        one; that of this node where nobody is heard. None: there is no verdict yet.
+        """
+        assert self.agents is not None
+        answer = await self.agents.hear(judged, ended, moved, inquiry)
+        if self._is_out_of_our_hands():
+            return None
+        if answer is None:
+            return None if inquiry else (judged, "")
+        if answer.verdict is None:
+            return None
+        joint = self.agents.take_joint()
+        return (joint, "") if joint is not None else ((answer.verdict, *judged[1:]), answer.lead)
 
     def _tell_node_wait(self, outside: LauncherSnapshot) -> None:
         """Say which nodes are at the rendezvous, once for each change of that."""
@@ -318,9 +395,13 @@ class LauncherSupervisor:
             print_line(f"No rank yet after {time.monotonic() - self.at.began:.0f} s: {waits}")
 
     async def _close(
-        self, outside: LauncherSnapshot, judged: LauncherJudgement, is_to_end: bool
+        self,
+        outside: LauncherSnapshot,
+        judged: LauncherJudgement,
+        is_to_end: bool,
+        told_by: str,
     ) -> None:
-        """Write and print the verdict; then end the job, or leave it."""
+        """Write and print the verdict, or who prints it; then end the job, or leave it."""
         from .watcher_report import print_line, report_from_outside
 
         self.verdict = judged[0]
@@ -330,7 +411,7 @@ class LauncherSupervisor:
                 "that: keep what is in it, PYTHONPATH=DIR:$PYTHONPATH"
             )
         where = await report_from_outside(
-            self.around, self.listening.folder, *judged, is_to_end=is_to_end
+            self.around, self.listening.folder, *judged, is_to_end=is_to_end, told_by=told_by
         )
         self.begin_reports(where)
         if is_to_end:

@@ -40,9 +40,10 @@ async def report_from_outside(
     seen: Snapshot,
     graph: WaitGraph,
     is_to_end: bool,
+    told_by: str = "",
 ) -> str:
-    """Write the verdict and what it rests on, and print it. `folder` is that of our socket. Return
-    where the files are, "" if they are nowhere.
+    """Write the verdict and what it rests on, and print it, or the host that prints it (`told_by`).
+    `folder` is that of our socket. Return where the files are, "" if they are nowhere.
     """
     files = _make_run_folder(around, folder)
     write_looks(files, facts, graph, seen.ranks)
@@ -50,6 +51,9 @@ async def report_from_outside(
     where = await _publish(files)
     if around.answers:
         _write_text(1, json.dumps(to_json(verdict), ensure_ascii=False))
+        return where
+    if told_by:
+        print_line(f"Nothing moves; the verdict comes from {told_by}")
         return where
     width = terminal_width(2)
     goes_on = "hold" if around.on_hang == "hold" else "report"

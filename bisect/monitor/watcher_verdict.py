@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from ..base.checkpoints import Checkpoint
-from ..base.command_words import pipeline_of, several_nodes
+from ..base.command_words import find_meeting_place, pipeline_of, several_nodes
 from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
@@ -150,6 +150,14 @@ class LauncherSnapshot:
         if set(self.rank_of) - {self.launcher}:
             return False
         return any(several_nodes(words_of(pid), variables_of(pid) or {}) for pid in self.parents)
+
+    def find_meeting_place(self) -> str:
+        """Return where an agent of it is to meet those of other nodes, as host:port; "" for none or
+        where its command does not say it.
+        """
+        return next(
+            (place for pid in self.parents if (place := find_meeting_place(words_of(pid)))), ""
+        )
 
     def describe_node_wait(self) -> str:
         """Return what an agent of it sees of the nodes that it waits for, "" where none waits."""
@@ -290,11 +298,11 @@ async def judge_from_outside(
         facts, seen = take_spawned_ranks(facts, seen)
     verdict, graph = judge_snapshot(facts, seen)
     if not outside.rank_of:
-        verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
+        verdict, facts = blame_launcher(verdict), replace(facts, world_size=0)
     return verdict, facts, seen, graph
 
 
-def _blame_launcher(verdict: Verdict) -> Verdict:
+def blame_launcher(verdict: Verdict) -> Verdict:
     """Return the verdict where it is the launcher that hangs: no rank is there to be blamed."""
     return replace(
         verdict, world_size=0, ranks=Ranks(), component="launcher", try_=(), candidates=(), chain=()

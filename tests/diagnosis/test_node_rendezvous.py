@@ -163,7 +163,8 @@ def test_nothing_is_told_of_agents_that_agree() -> None:
 
 
 def static(number: int, size: int = 4) -> tuple[str, ...]:
-    return (*STATIC[:1], "--nnodes", str(size), f"--node-rank={number}", *STATIC[4:])
+    own = (*STATIC[:1], "--nnodes", str(size), f"--node-rank={number}", *STATIC[4:])
+    return (*own, "train.py")
 
 
 def test_of_agents_that_wait_for_one_another_the_one_that_serves_tells_most() -> None:
