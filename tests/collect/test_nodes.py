@@ -92,6 +92,22 @@ def test_what_a_node_said_of_one_that_it_did_not_see_is_no_cause_any_more() -> N
     assert found.ranks.culprit == (1,)
 
 
+def test_a_rank_that_never_came_to_its_node_is_to_blame_and_its_host_is_named() -> None:
+    """The launcher of n2 counts on two ranks there. Nobody else sees that one is not started."""
+    waits = on("n2", rank(1, ALL_REDUCE, ALL_REDUCE))
+    other = node("n2", waits, outcome="silent", local_ranks=(1, 2), world_size=3)
+    found = judge(node("n1", WAITS, outcome="silent", world_size=3), other)
+    assert (found.ranks.culprit, found.ranks.never_started) == ((2,), (2,))
+    assert found.ranks.waiting == (0, 1)
+    assert [(one.rank, one.host) for one in found.where] == [(2, "n2")]
+
+
+def test_one_node_alone_names_itself_where_a_rank_of_its_own_never_came() -> None:
+    waits = on("n2", rank(1, ALL_REDUCE, ALL_REDUCE))
+    found = judge_job(job("still", 3, local_ranks=(1, 2)), [waits])
+    assert [(one.rank, one.host) for one in found.where] == [(2, "n2")]
+
+
 def test_a_crash_before_the_others_stand_still_is_the_answer() -> None:
     """Rank 1 fails at 60 s; rank 0 waits for it in vain, and is called hung at 120 s."""
     failed = on("n2", gone(1, 1, "ValueError: no such shard"), left_at=60.0)
