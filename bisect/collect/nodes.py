@@ -26,6 +26,7 @@ from ..base.rank_facts import (
 )
 from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks
+from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.exchanges import note_exchanges
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.single_ranks import is_gone
@@ -194,8 +195,8 @@ def _join_facts(nodes: Sequence[RecordedNode], clock: NodeClock, ended: Ended) -
 def _join_ranks(
     nodes: Sequence[RecordedNode], clock: NodeClock
 ) -> tuple[list[RankFacts], list[str]]:
-    """Return the ranks of all nodes on one clock, and in words which were left out as an earlier
-    node has them too.
+    """Return the ranks of all nodes on one clock, those too that never came to theirs, and in words
+    which were left out as an earlier node has them too.
     """
     found: dict[RankId, RankFacts] = {}
     doubles: list[str] = []
@@ -211,6 +212,9 @@ def _join_ranks(
                     f"rank {facts.rank} runs on {other.host} and on {facts.host}: two jobs, "
                     "or two starts of one; the second was left out"
                 )
+    for one in nodes:
+        for number in one.record.job.local_ranks:
+            found.setdefault(number, make_unseen_rank(number, one.record.host))
     return sorted(found.values(), key=lambda facts: facts.rank), doubles
 
 

@@ -84,8 +84,10 @@ class Case:
 def make_case(job: JobFacts, seen: Snapshot) -> Case:
     """Return the case of a job that ended, or that is called hung."""
     known = {r.rank: r for r in seen.ranks}
+    hosts = {r.host for r in seen.ranks}
+    host = next(iter(hosts)) if len(hosts) == 1 else ""
     for rank in job.local_ranks:
-        known.setdefault(rank, _make_unseen_rank(rank))
+        known.setdefault(rank, make_unseen_rank(rank, host))
     everyone = _reopen_if_all_finished(tuple(known[rank] for rank in sorted(known)))
     snapshot = seen.update(everyone)
     claimed = claimed_world_size(everyone)
@@ -133,8 +135,9 @@ def _reopen_if_all_finished(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ..
     return tuple(facts if is_gone(facts) else replace(facts, finished=False) for facts in ranks)
 
 
-def _make_unseen_rank(rank: RankId) -> RankFacts:
-    return RankFacts(rank, reached=-1, alive=False, never_started=True)
+def make_unseen_rank(rank: RankId, host: str) -> RankFacts:
+    """Return a rank that was to be on that host, "" where it is not known, and never came."""
+    return RankFacts(rank, host=host, reached=-1, alive=False, never_started=True)
 
 
 def reached_checkpoint(facts: RankFacts) -> int:
