@@ -167,17 +167,19 @@ class Watch:
         elif job.nodes is not None:
             if job.nodes.question and not self._paused:
                 await self._look_for_other_nodes(job.nodes.question)
-        elif self._joining is None and _has_other_nodes(job) and self._are_all_here():
+        elif self._joining is None and _has_other_nodes(job) and self._is_complete():
             from .other_nodes import OtherNodes  # most jobs have one node
 
             job.nodes = OtherNodes(job)
             self._joining = asyncio.create_task(self._begin_with(job.nodes))
 
-    def _are_all_here(self) -> bool:
-        """Return whether the ranks of this node are there, or one that is not is late: who waits
+    def _is_complete(self) -> bool:
+        """Return whether it is known which ranks this node has, or one of those is late: who waits
         for it may be on another node.
         """
-        return self.job.members.are_here or self._absent.is_due(time.monotonic())
+        members = self.job.members
+        has_numbers = not members.unnamed and min(members.expected, default=-1) >= 0
+        return members.are_here or has_numbers or self._absent.is_due(time.monotonic())
 
     async def _begin_with(self, nodes: OtherNodes) -> None:
         with self.job.failures.of("join the other nodes"):
