@@ -356,6 +356,63 @@ def test_who_is_dead_is_said_of_an_older_one_too() -> None:
     )
 
 
+def silent_status(heading: str, process: str, rank: str) -> str:
+    """An answer of NCCL 2.24 to 2.28 of which one process is missing: its page troubleshooting/ras
+    and NVIDIA/nccl#1762 have such.
+    """
+    return f"""NCCL version 2.26.2 compiled with CUDA 12.6
+
+Communicators... (2.05s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         4       7-8        32        32   RUNNING  INCOMPLETE
+
+Errors
+======
+
+{heading}
+  {process}
+
+#0-0 (cf264af53edbe986) INCOMPLETE
+  Missing communicator data from 1 rank
+  {rank}
+
+Warnings
+========
+
+TIMEOUT
+  Encountered 2 communication timeouts while gathering communicator data
+"""
+
+
+UNANSWERED = "INCOMPLETE\n  Missing communicator data from 1 job process"
+GONE = "DEAD\n  1 job process is considered dead (unreachable via the RAS network)"
+PROCESS = "Process 3487 on node 10.0.0.3 managing GPU 5"
+WITH_PROCESS = "Rank 21 -- GPU 5 managed by process 3487 on node 10.0.0.3"
+
+
+def test_a_process_that_has_not_answered_yet_is_not_dead() -> None:
+    said = silent_status(UNANSWERED, PROCESS, WITH_PROCESS)
+    (line,) = describe_status(parsed(said))
+    assert line.endswith("of 32 has no answer from rank 21 (pid 3487 on 10.0.0.3)")
+    said = silent_status(GONE, PROCESS, WITH_PROCESS)
+    (line,) = describe_status(parsed(said))
+    assert line.endswith("from rank 21 (pid 3487 on 10.0.0.3, considered dead)")
+
+
+def test_the_only_process_that_is_missing_has_the_only_missing_rank() -> None:
+    said = silent_status(GONE, PROCESS, "The missing rank: 21")
+    (line,) = describe_status(parsed(said))
+    assert line.endswith("from rank 21 (pid 3487 on 10.0.0.3, considered dead)")
+    said = silent_status(
+        UNANSWERED, f"{PROCESS}\n  {PROCESS.replace('3487', '99')}", "The missing rank: 21"
+    )
+    (line,) = describe_status(parsed(said))
+    assert line.endswith("from rank 21 (process unknown)")
+
+
 @pytest.mark.parametrize("status", ["json", "words"])
 def test_who_gave_no_answer_is_a_rank_of_the_job(status: str) -> None:
     counts = [{"AllReduce": 9} if n != 5 else None for n in range(8)]
