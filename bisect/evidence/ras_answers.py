@@ -171,7 +171,11 @@ _SEVERAL = re.compile(
 )
 _RANK = re.compile(rf"  Rank (?P<rank>\d{{1,9}})(?: {_COUNT}| {_STATE}| {_REPORT})?{_PROCESS}")
 _MISSING = re.compile(r"  The missing ranks?: (?P<ranks>[\d, -]{1,4000})$")
-_DEAD = re.compile(r"  Process (?P<pid>\d{1,9}) on node (?P<host>\S{1,80}) managing GPUs? .*$")
+_PROCESS_ALONE = re.compile(
+    r"  Process (?P<pid>\d{1,9}) on node (?P<host>\S{1,80}) managing GPUs? .*$"
+)
+_DEAD, _SILENT = "DEAD", "INCOMPLETE"  # above the processes that are so, of the whole job
+_Process = tuple[int, str]  # its number, and its node
 _LAST_SECTION = re.compile(r"^Warnings\n=+\n", re.MULTILINE)
 ALL_FUNCTIONS = "collective"  # 2.24 and 2.25 count all of them together
 
@@ -240,7 +244,8 @@ def _parse_words(text: str) -> RasAnswer | None:
         return None
     lines = [line.rstrip("\r") for line in text.split("\n")]
     sizes = {m["group"]: int(m["size"]) for line in lines if (m := _ROW.match(line))}
-    dead: set[tuple[int, str]] = set()
+    gone: dict[_Process, bool] = {}  # processes that do not answer, and whether they are dead
+    heading = ""
     blocks: dict[tuple[str, int], list[list[str]]] = {}
     part: list[str] = []
     for line in lines:
@@ -250,12 +255,12 @@ def _parse_words(text: str) -> RasAnswer | None:
             part = []
             blocks.setdefault((f"0x{match['hash']}", size), []).append(part)
         elif not line.startswith("  "):
-            part = []
-        elif gone := _DEAD.match(line):
-            dead.add((int(gone["pid"]), gone["host"]))
+            part, heading = [], line or heading
+        elif (one := _PROCESS_ALONE.match(line)) and heading in (_DEAD, _SILENT):
+            gone[int(one["pid"]), one["host"]] = heading == _DEAD
         part.append(line)
     version = _VERSION.search(text)
-    found = [_parse_block(name, size, parts, dead) for (name, size), parts in blocks.items()]
+    found = [_parse_block(name, size, parts, gone) for (name, size), parts in blocks.items()]
     unnamed = tuple(
         (int(m["many"]), int(m["size"]))
         for line in lines
@@ -266,9 +271,11 @@ def _parse_words(text: str) -> RasAnswer | None:
 
 
 def _parse_block(
-    name: str, size: int, parts: Sequence[Sequence[str]], dead: Collection[tuple[int, str]]
+    name: str, size: int, parts: Sequence[Sequence[str]], gone: Mapping[_Process, bool]
 ) -> Communicator:
-    """Return what the lines below the heads of one communicator say."""
+    """Return what the lines below the heads of one communicator say. `gone` are the processes of
+    the job that do not answer, and whether they are dead.
+    """
     missing: dict[int, MissingRank] = {}
     named: dict[int, RasRank] = {}
     told: list[_Told] = []
@@ -285,12 +292,15 @@ def _parse_block(
             elif line.startswith("  Missing communicator data"):
                 lacks = True
             elif match := _MISSING.match(line):
-                numbers = map(int, re.findall(r"\d{1,9}", match["ranks"]))
+                numbers = [int(one) for one in re.findall(r"\d{1,9}", match["ranks"])]
                 missing.update({rank: MissingRank(rank) for rank in numbers})
+                if len(numbers) == len(gone) == 1:
+                    ((pid, host), is_dead) = next(iter(gone.items()))
+                    missing[numbers[0]] = MissingRank(numbers[0], host, pid, is_dead)
             elif lacks and (match := _RANK.match(line)):
-                rank, pid = int(match["rank"]), int(match["pid"]) if match["pid"] else None
-                is_dead = pid is not None and (pid, match["host"]) in dead
-                missing[rank] = MissingRank(rank, match["host"] or "", pid, is_dead)
+                rank, number = int(match["rank"]), int(match["pid"]) if match["pid"] else None
+                is_dead = number is not None and gone.get((number, match["host"]), False)
+                missing[rank] = MissingRank(rank, match["host"] or "", number, is_dead)
             elif inside is not None and (one := inside.add(line)):
                 named[one.rank] = one
     answering = [rank for rank in range(size) if rank not in missing]
