@@ -34,6 +34,16 @@ def test_a_line_of_proc_net_tcp() -> None:
     assert (found.local, found.peer) == ("127.0.0.1:8080", "127.0.0.2:50000")
 
 
+def test_how_often_what_was_sent_is_sent_again() -> None:
+    """Timer 1 is that of a retransmission, 4 that of a window of zero (Linux, proc_net_tcp)."""
+    line = "0: 0100007F:1F90 0200007F:C350 01 000000C0:00000000 {}:00000042 {} 0 0 4242 1 0"
+    again = descriptors.parse_proc_net(line.format("01", "00000005"), "tcp")
+    full = descriptors.parse_proc_net(line.format("04", "00000005"), "tcp")
+    assert again is not None
+    assert full is not None
+    assert (again.resent, full.resent) == (5, 0)
+
+
 @pytest.mark.parametrize(
     ("link", "kind"),
     [

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hangbisect.base.identity import ProcessId
 from hangbisect.base.process_facts import Descriptor, Socket
 from hangbisect.base.rank_facts import MachineFacts
+from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.doctor.interfaces import Interface, chosen, gloo
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ...doctor.made_up import levels, setting
-from ..made_up import GROUP, RECV, gone, job, look, rank
+from ..made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank
 from .scenes import (
     MAKES_GROUP,
     MAKES_STORE,
@@ -92,6 +94,22 @@ def peer_unreachable() -> Facts:
     return job(), [rank(n, one, environment=TORCHRUN) for n in (0, 1)]
 
 
+FIRST_END, OTHER_END = "10.0.0.1:40000", "10.0.0.2:29501"
+
+
+def connected(end: str, other: str, host: str, pid: int, resent: int = 0) -> Socket:
+    """One end of a connection to a process on another host."""
+    there = ProcessId(host, pid)
+    return Socket(71, "tcp", end, other, "ESTABLISHED", resent=resent, remote=there)
+
+
+def network_between_nodes() -> Facts:
+    """What rank 0 sends is not acknowledged; rank 1, on the other node, waits in the same call."""
+    sends = replace(ALL_REDUCE, sockets=(connected(FIRST_END, OTHER_END, "n2", 101, resent=5),))
+    hears = replace(ALL_REDUCE, sockets=(connected(OTHER_END, FIRST_END, "n1", 100),))
+    return job(), [rank(0, sends, sends, host="n1"), rank(1, hears, hears, host="n2")]
+
+
 def hostname_is_loopback() -> Facts:
     error = "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no "
     error += "error: Connection refused, remote=[127.0.1.1]:2345"
@@ -100,6 +118,7 @@ def hostname_is_loopback() -> Facts:
 
 
 SHOWS: Shows = {
+    "network-between-nodes": network_between_nodes,
     "master-unroutable": master_unroutable,
     "nobody-serves-the-store": nobody_serves_the_store,
     "no-such-interface": no_such_interface,
@@ -194,3 +213,52 @@ def test_a_descriptor_that_is_no_socket_is_no_network() -> None:
     file = Descriptor(3, "file", "/data/53")
     one = look("read train.py:3", call="read", descriptors=(file,))
     assert causes_of((job(world=1), [rank(0, one)])) == {}
+
+
+# ---- the network between two nodes ---------------------------------------------------------------
+
+
+def test_nobody_is_to_blame_for_the_network_between_two_nodes() -> None:
+    facts, ranks = network_between_nodes()
+    found = judge_job(facts, ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((), (0, 1))
+    assert found.cause is not None
+    assert found.cause.id == "network-between-nodes"
+    assert "rank 0 on n1" in found.cause.why
+    assert "rank 1 on n2" in found.cause.why
+
+
+def test_in_a_ring_over_a_network_that_is_cut_nobody_is_to_blame() -> None:
+    """Each has sent, and waits for what the other has sent."""
+    one = connected(FIRST_END, OTHER_END, "n2", 101, resent=4)
+    other = connected(OTHER_END, FIRST_END, "n1", 100, resent=4)
+    first = look("turn ring.py:9", call="recvfrom", descriptors=on(one), sockets=(one,))
+    second = look("turn ring.py:9", call="recvfrom", descriptors=on(other), sockets=(other,))
+    ranks = [rank(0, first, first, host="n1"), rank(1, second, second, host="n2")]
+    found = judge_job(job(), ranks)
+    assert found.ranks.culprit == ()
+    assert found.cause is not None
+    assert found.cause.id == "network-between-nodes"
+
+
+def test_who_stands_still_by_itself_is_to_blame_whatever_the_network_does() -> None:
+    facts, ranks = network_between_nodes()
+    back = connected(OTHER_END, FIRST_END, "n1", 100)
+    asleep = replace(SLEEP, sockets=(back,))
+    found = judge_job(facts, [ranks[0], rank(1, asleep, asleep, host="n2")])
+    assert found.ranks.culprit == (1,)
+    assert found.cause is None or found.cause.id != "network-between-nodes"
+
+
+@pytest.mark.parametrize("resent", [0, 1, 2])
+def test_a_packet_that_is_sent_again_is_no_cause(resent: int) -> None:
+    sends = replace(ALL_REDUCE, sockets=(connected(FIRST_END, OTHER_END, "n2", 101, resent),))
+    hears = replace(ALL_REDUCE, sockets=(connected(OTHER_END, FIRST_END, "n1", 100),))
+    ranks = [rank(0, sends, sends, host="n1"), rank(1, hears, hears, host="n2")]
+    assert "network-between-nodes" not in causes_of((job(), ranks))
+
+
+def test_a_connection_to_a_stranger_is_not_the_network_between_nodes() -> None:
+    sends = replace(ALL_REDUCE, sockets=(tcp("151.101.1.1:443", resent=6),))
+    ranks = [rank(0, sends, sends, host="n1"), rank(1, ALL_REDUCE, ALL_REDUCE, host="n2")]
+    assert "network-between-nodes" not in causes_of((job(), ranks))
