@@ -98,6 +98,8 @@ class Socket:
     state: str = ""  # ESTABLISHED, SYN_SENT, LISTEN, ...
     received: int | None = None
     sent: int | None = None
+    # Times in a row that the kernel has sent data again, and none of it was acknowledged (TCP).
+    resent: int = 0
     peer_pids: tuple[int, ...] = ()  # who holds the other end, on this machine
     peer_names: tuple[str, ...] = ()  # their names, in the same order
     peer_inode: int | None = None  # of the other end of a Unix socket

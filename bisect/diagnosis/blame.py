@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
-from ..base.verdict_facts import Ranks, Wait
+from ..base.verdict_facts import WAITS_FOR_RANKS, Ranks, Wait
 from ..base.words import format_ranks
 from .blocked_syscalls import is_open_to_peers
 from .case import Case, Progress
@@ -21,6 +21,7 @@ from .common_path import (
     find_few,
     split_places,
 )
+from .cut_connections import find_cut_connection
 from .first_failure import find_first_to_fail
 from .frames import frame_owner, job_frames
 from .gpu_owners import find_ranks_held_by_gpu
@@ -76,7 +77,7 @@ def find_roles(case: Case, graph: WaitGraph) -> Roles:
             sorted({r.rank for r in case.ranks if r.never_started} | set(case.absent))
         ),
     )
-    return Roles(ranks, bool(peers), tuple(filter(None, (found.note, dropped))))
+    return Roles(ranks, bool(peers and culprit), tuple(filter(None, (found.note, dropped))))
 
 
 def drop_innocent_ranks(
@@ -129,6 +130,8 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         early = [r for r in case.ranks if r.left and not r.finished]
         return _Blame(tuple(r.rank for r in early if r.status == 0) or tuple(r.rank for r in early))
     candidates = [r for r in graph.sinks if _may_be_blamed(case, graph, r)]
+    if cut := _part_from_cut_network(case, candidates):
+        return cut
     if candidates or job.ended in NOTHING_MOVES:
         # What each means by the call in which all stand tells more than who hears whom in it.
         disagreement = case.disagreement
@@ -163,6 +166,28 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     )
     is_told = parted.peers or parted.note or len(parted.culprit) < 2
     return parted if is_told else _part_by_named_wait(case, parted.culprit) or parted
+
+
+def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return that nobody is to blame, where nothing gets through between two nodes and all that may
+    be to blame wait for others; None where it is not so.
+    """
+    if case.job.ended not in NOTHING_MOVES or not all(_hears_others(case, r) for r in candidates):
+        return None
+    cut = find_cut_connection(case.ranks)
+    if cut is None:
+        return None
+    note = f"nobody is to blame: {cut.sender.host} and {cut.receiver.host} do not reach each other"
+    return _Blame((), tuple(sorted(candidates)), note)
+
+
+def _hears_others(case: Case, rank: RankId) -> bool:
+    """Return whether a rank waits in a call that ends by what others send."""
+    found = case.rank_waits.get(rank)
+    if found is None:
+        return False
+    kind = found.own_wait.kind if found.own_wait is not None else ""
+    return found.waits_for_peers or kind == "socket" or kind in WAITS_FOR_RANKS
 
 
 def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:

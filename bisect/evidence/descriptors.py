@@ -14,6 +14,7 @@ of its own and so refuses to work inside ours (0.9.7), and it leaves TCP_INFO un
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -42,6 +43,7 @@ _INET_INFO = 2  # attribute
 _UNIX_NAME, _UNIX_PEER, _UNIX_QUEUED = 0, 2, 3  # attributes
 _SHOW_NAME_PEER_AND_QUEUED = 13
 _ACKED_AT, _RECEIVED_AT = 120, 128  # in struct tcp_info (Linux 4.1 and later)
+_RETRANSMITS = 1  # of the timers of a TCP socket (Linux, Documentation/networking/proc_net_tcp)
 _HEARD_AT = 52  # tcpi_last_data_recv, milliseconds
 
 # Said in a look that had no time for them.
@@ -197,6 +199,7 @@ def parse_inet_diag(body: bytes, name: str) -> Socket | None:
         state=_STATES[state] if state < len(_STATES) else str(state),
         received=received,
         sent=sent,  # one too many on the side that connected: its handshake counts as a byte
+        resent=body[3] if body[2] == _RETRANSMITS else 0,  # idiag_timer and idiag_retrans
     )
 
 
@@ -260,7 +263,12 @@ def parse_proc_net(line: str, name: str) -> Socket | None:
     if not inode:
         return None
     what = _STATES[state] if state < len(_STATES) else str(state)
-    return Socket(inode, name, local, "" if peer.endswith(":0") else peer, what)
+    resent = 0
+    if name.startswith("tcp") and fields[5].startswith(f"{_RETRANSMITS:02}:"):
+        with contextlib.suppress(ValueError):
+            resent = int(fields[6], 16)
+    peer = "" if peer.endswith(":0") else peer
+    return Socket(inode, name, local, peer, what, resent=resent)
 
 
 def _parse_hex_address(text: str) -> str:

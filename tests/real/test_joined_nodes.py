@@ -235,3 +235,69 @@ def test_before_any_rank_one_verdict_names_who_has_come_and_who_has_not(
     assert any(":294" in one and not one.endswith(":29400") for one in listening(made[0]))
     end_all(started)
     made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+SENDS = """
+import os, socket, time
+number, first = int(os.environ["RANK"]), os.environ["MASTER_ADDR"]
+if number == 0:
+    server = socket.create_server(("", 29400))
+    connection, _ = server.accept()
+else:
+    while True:
+        try:
+            connection = socket.create_connection((first, 29400))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+for turn in range(100000):
+    connection.sendall(b"gradients")
+    assert connection.recv(9, socket.MSG_WAITALL) == b"gradients"
+    time.sleep(0.05)
+"""
+
+
+def close_all_ports(host: Host, *but: str) -> None:
+    """Let no packet out that is not from or to these ports, over what is open already too."""
+    rules = [("10", side, ports, "lookup", "main") for side in ("sport", "dport") for ports in but]
+    for pref, side, ports, *action in rules:
+        assert (
+            host.run(
+                ["ip", "rule", "add", "pref", pref, "ipproto", "tcp", side, ports, *action]
+            ).returncode
+            == 0
+        )
+    closed = [
+        "ip",
+        "rule",
+        "add",
+        "pref",
+        "20",
+        "ipproto",
+        "tcp",
+        "to",
+        "10.77.0.0/24",
+        "blackhole",
+    ]
+    assert host.run(closed).returncode == 0
+
+
+def test_nobody_is_blamed_for_a_network_between_two_nodes_that_lets_nothing_through(
+    hosts_here: HostsHere,
+) -> None:
+    """The monitors still hear each other: they talk over other ports."""
+    made = hosts_here.make(2, shared=False)
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "sends.py").write_text(SENDS)
+        run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "4", "--", PYTHON, "sends.py"]
+        started.append(hosts_here.start(host, *run, env=environ_of(number, 2)))
+    made.until(lambda: bool(joined(started)), "not joined")
+    close_all_ports(made[1], "29401-29408")
+    until_told(made.all, started)
+    found = told(made[0])
+    assert found["ranks"]["culprit"] == [], shown(started)
+    assert found["cause"]["id"] == "network-between-nodes", shown(started)
+    assert "n1 and n2 do not reach each other" in found["cause"]["why"]
+    assert found["outcome"] == "silent"  # a network may come back
+    end_all(started)

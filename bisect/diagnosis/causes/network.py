@@ -7,6 +7,8 @@ import re
 from ...base.addresses import host_of, is_loopback, is_talking, port_of
 from ...base.interface_names import parse_gloo, parse_nccl
 from ...base.process_facts import Socket
+from ...base.words import begin_sentence
+from ..cut_connections import find_cut_connection
 from ..frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
@@ -68,6 +70,18 @@ def _no_store_there(scene: Scene) -> Found | None:
         return None
     address = scene.environment.get("MASTER_ADDR", "?")
     return Found(f"no connection to {address}:{port}", {"store": f"{address}:{port}"})
+
+
+def _nothing_gets_through(scene: Scene) -> Found | None:
+    """What a rank has sent to one of another node is sent again, and not acknowledged."""
+    cut = find_cut_connection(scene.ranks) if not scene.verdict.ranks.culprit else None
+    if cut is None:
+        return None
+    ends = f"{cut.sender.host} and {cut.receiver.host}"
+    return Found(
+        str(cut),
+        {"begin": begin_sentence(str(cut)), "ends": ends, "peer": host_of(cut.socket.peer)},
+    )
 
 
 def _makes_a_store_client(scene: Scene) -> Found | None:
@@ -258,6 +272,20 @@ CAUSES = (
             "unset {variable} where there is a direct way",
         ),
         references=("ray-project/ray#37757", "ray-project/ray#6744", "ray-project/ray#23526"),
+    ),
+    KnownCause(
+        id="network-between-nodes",
+        title="nothing gets through between two nodes",
+        signs=(need(_nothing_gets_through, 0.9, proves=True),),
+        why="{begin}. Both processes are there, so {ends} do not reach each other over this "
+        "network: a link or a switch is down, a route is gone, or a firewall has closed what was "
+        "open.",
+        avoid=(
+            "from the one node: ping {peer}; ip route get {peer}; ip -s link: is it the interface "
+            "that was meant (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)?",
+            "leave one of both nodes out of the next start (srun --exclude, a cordon)",
+        ),
+        references=("pytorch/pytorch#111646", "NVIDIA/nccl#913"),
     ),
     KnownCause(
         id="peer-unreachable",

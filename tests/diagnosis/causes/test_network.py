@@ -222,8 +222,9 @@ def test_nobody_is_to_blame_for_the_network_between_two_nodes() -> None:
     facts, ranks = network_between_nodes()
     found = judge_job(facts, ranks)
     assert (found.ranks.culprit, found.ranks.waiting) == ((), (0, 1))
+    assert not found.guessed
     assert found.cause is not None
-    assert found.cause.id == "network-between-nodes"
+    assert (found.cause.id, found.cause.level) == ("network-between-nodes", "seen")
     assert "rank 0 on n1" in found.cause.why
     assert "rank 1 on n2" in found.cause.why
 
