@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..base.command_words import starts_one_node
+from ..base.command_words import starts_all_nodes, starts_one_node
 from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.masking import mask_text
 from ..base.outcomes import STANDS_STILL
@@ -62,7 +62,8 @@ def word_verdict(
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict))
     hangs = verdict.outcome in STANDS_STILL
-    is_provable = is_provable and not starts_one_node(verdict.command)
+    is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
+    is_provable = is_provable and not (is_part or starts_one_node(verdict.command))
     proof = make_rows("prove it", _proof(verdict)) if hangs and is_provable else []
     report = f"{run_dir}/report.md: paste it into an issue" if run_dir else ""
     end = make_rows("job", state) + make_rows("report", report)

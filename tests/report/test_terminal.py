@@ -15,6 +15,7 @@ from hangbisect.base.verdict_facts import (
     Cause,
     CheckpointPlace,
     Edge,
+    NodeSeen,
     Ranks,
     Seconds,
     Try,
@@ -145,6 +146,18 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
 )
 def test_what_starts_one_node_of_several_proves_nothing_here(command: str, is_whole: bool) -> None:
     lines = said(replace(VERDICT, command=tuple(command.split())))
+    assert any(line.startswith("prove it") for line in lines) is is_whole
+
+
+@pytest.mark.parametrize(
+    ("command", "is_whole"), [("python train.py", False), ("srun --nodes=2 python train.py", True)]
+)
+def test_what_each_node_starts_for_itself_proves_nothing_on_one(
+    command: str, is_whole: bool
+) -> None:
+    """Other nodes have told of their ranks, and the command names no node."""
+    told = tuple(NodeSeen(name, True, (number,)) for number, name in enumerate(("n1", "n2")))
+    lines = said(replace(VERDICT, command=tuple(command.split()), nodes=told))
     assert any(line.startswith("prove it") for line in lines) is is_whole
 
 
