@@ -37,6 +37,7 @@ class Star:
         self.judged: list[tuple[list[str], list[tuple[str, str]]]] = []
         self.lead = Lead(credentials, "n1", self._judge, self.said.append)
         self.port = 0
+        self.answers: dict[str, NodeAnswer] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def _judge(
@@ -44,6 +45,7 @@ class Star:
     ) -> Judged:
         told = [(one.join.host, one.why) for one in unseen]
         self.judged.append((sorted(one.join.host for one in answers), told))
+        self.answers = {one.join.host: one for one in answers}
         return Judged(0, asker.report.verdict, proof="seen")
 
     def node(self, number: int, ranks: Sequence[int] = (), **more: Any) -> NodeLink:
@@ -69,6 +71,10 @@ class Star:
         found = await open_channel("127.0.0.1", self.port, 5.0)
         await found.greet(credentials)
         return found
+
+    def clock_errors(self) -> list[float]:
+        """Return how far each node's clock may be off, as the lead knows it."""
+        return [one.error for one in self.lead._peers.values()]
 
     def end(self) -> None:
         for task in self._tasks:
@@ -149,6 +155,27 @@ def test_a_node_that_is_gone_is_named_with_its_last_word() -> None:
             await nodes[0].wait_for_judgement()
             assert made.judged == [(["n1", "n2"], [("n3", "it is not heard any more")])]
             await until(lambda: "2" in nodes[0].others)
+
+    run(test())
+
+
+def test_the_lead_knows_by_how_much_a_clock_is_wrong() -> None:
+    """Of a wall clock that is an hour behind: what it says is told on the lead's clock."""
+
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            await until(lambda: all(one.is_led for one in nodes))
+            await until(lambda: all(error < 1.0 for error in made.clock_errors()))
+            told = report_of(join_of(1), asks=True)
+            clock = replace(told.record.clock, wall=told.record.clock.wall - 3600.0)
+            told = replace(told, record=replace(told.record, clock=clock))
+            nodes[1].report(told, [rank(1, SLEEP, SLEEP)])
+            await nodes[1].wait_for_judgement()
+            behind = made.answers["n2"]
+            assert behind.clock_ahead == pytest.approx(-3600.0, abs=1.0)
+            assert made.answers["n1"].clock_ahead == pytest.approx(0.0, abs=1.0)
+            assert abs(behind.report.record.clock.wall - time.time()) < DEADLINE
 
     run(test())
 
