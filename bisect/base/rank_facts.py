@@ -258,6 +258,17 @@ class LostNode:
     address: str = ""  # by which it was reached
 
 
+@dataclass(frozen=True)
+class ClockOffset:
+    """By how much a node's wall clock is ahead of that of the node that judges, in seconds, and by
+    how much that may be wrong.
+    """
+
+    host: str
+    ahead: float
+    error: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
     """The job, as far as who collects knows it when it asks for a diagnosis."""
@@ -290,6 +301,7 @@ class JobFacts:
     # "process 4711 (python), which starts the ranks, waits for what process 4712 is to tell it"
     starter_hears: str = ""
     lost_nodes: tuple[LostNode, ...] = ()
+    clocks: tuple[ClockOffset, ...] = ()  # of the nodes that were judged as one while the job ran
     master_addresses: tuple[str, ...] = ()  # what MASTER_ADDR means here, where that was looked up
 
     def machine_of(self, host: str) -> MachineFacts:

@@ -188,6 +188,8 @@ class NodeSeen:
     # How far its clock, as times of it are told, may be off: half of the shortest way there and
     # back, in milliseconds.
     clock_error_ms: Duration | None = None
+    # By how much its wall clock is ahead of that of the node that judged; below 0: behind it.
+    clock_ahead_ms: float | None = None
 
 
 @dataclass(frozen=True)

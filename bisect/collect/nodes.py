@@ -16,6 +16,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.node_record import NodeClock, NodeRecord
 from ..base.process_facts import Look, Socket
 from ..base.rank_facts import (
+    ClockOffset,
     Ended,
     JobFacts,
     LostNode,
@@ -28,6 +29,7 @@ from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.exchanges import note_exchanges
+from ..diagnosis.node_clocks import describe_clocks_apart
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.single_ranks import is_gone
 from ..diagnosis.snapshot import Snapshot
@@ -64,10 +66,14 @@ def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None
 
 
 def judge_nodes(
-    nodes: Sequence[RecordedNode], still: Ended | None = None, lost: Sequence[LostNode] = ()
+    nodes: Sequence[RecordedNode],
+    still: Ended | None = None,
+    lost: Sequence[LostNode] = (),
+    clocks: Sequence[ClockOffset] = (),
 ) -> JointJudgement:
     """Return the verdict on what nodes tell of one attempt. `still`: how it stands still, where the
-    node whose clock ran out says so; `lost`: nodes that were there and tell nothing any more.
+    node whose clock ran out says so; `lost`: nodes that were there and tell nothing any more;
+    `clocks`: by how much the wall clocks of nodes are apart, where that is known.
     """
     ended, judged, later = _choose_nodes(nodes)
     first = nodes[0].record.clock
@@ -75,7 +81,15 @@ def judge_nodes(
     facts = _join_facts(judged, first, ended or still or _choose_end(ranks, judged))
     known = {r.rank for r in ranks}
     facts = replace(facts, local_ranks=tuple(sorted(known)), lost_nodes=tuple(lost))
-    notes = (*facts.notes, *doubles, *map(_note_later_end, later), *_note_absent(facts, nodes))
+    facts = replace(facts, clocks=tuple(clocks))
+    apart = describe_clocks_apart(facts.clocks)
+    notes = (
+        *facts.notes,
+        *([apart] if apart else []),
+        *doubles,
+        *map(_note_later_end, later),
+        *_note_absent(facts, nodes),
+    )
     facts = replace(facts, notes=notes)
     connected = connect_nodes(ranks, _list_addresses(judged))
     seen = Snapshot(mark_lost_ends(connected, lost))

@@ -55,6 +55,7 @@ class NodeAnswer:
     report: Report
     facts: tuple[RankFacts, ...] = ()
     clock_error: float = 0.0  # seconds by which its clock, as the record has it, may be off
+    clock_ahead: float | None = None  # seconds by which its wall clock is ahead of ours
     at: float = 0.0  # when it was here, monotonic
     address: str = ""  # by which it reached the lead
 
@@ -268,6 +269,9 @@ class Lead:
             return
         peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), tuple(peer.coming))
         peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
+        if peer.error != float("inf"):
+            wall = peer.answer.report.record.clock.wall
+            peer.answer.clock_ahead = report.record.clock.wall - wall
         peer.answer.address = peer.address
         peer.report, peer.coming = None, []
         self._changed.set()

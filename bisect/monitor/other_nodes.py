@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import call_with_limit
 from ..base.node_record import NodeClock, make_node_record
-from ..base.rank_facts import Ended, JobFacts, LostNode
+from ..base.rank_facts import ClockOffset, Ended, JobFacts, LostNode
 from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_ranks, format_seconds
@@ -316,7 +316,12 @@ class OtherNodes:
                 return Judged(0, goes_on=at_work)
         lost = [describe_as_lost(one) for one in unseen]
         still = ended if ended in ("still", "late", "busy", "left") else None
-        joint = await call_in_thread(judge_nodes, nodes, still, lost)
+        clocks = [
+            ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
+            for a in order
+            if a.clock_ahead is not None
+        ]
+        joint = await call_in_thread(judge_nodes, nodes, still, lost, clocks)
         seen = Snapshot(joint.ranks)
         proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
         proof = proof or next((a.report.proof for a in order if a.report.proof), "")
@@ -351,7 +356,11 @@ def describe_as_lost(one: Unseen) -> LostNode:
 def add_nodes(verdict: Verdict, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]) -> Verdict:
     """Return the verdict with each node that is known of, and whether there may be more."""
     seen = [
-        NodeSeen(a.join.host, True, a.join.ranks, clock_error_ms=_in_milliseconds(a.clock_error))
+        NodeSeen(
+            *(a.join.host, True, a.join.ranks),
+            clock_error_ms=_in_milliseconds(a.clock_error),
+            clock_ahead_ms=a.clock_ahead and _in_milliseconds(a.clock_ahead),
+        )
         for a in answers
     ]
     silent = [NodeSeen(u.join.host, False, u.join.ranks, _say_why(u)) for u in unseen]

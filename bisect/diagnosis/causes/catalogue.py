@@ -9,6 +9,7 @@ from ...base.verdict_facts import Cause, Verdict
 from . import (
     actors,
     awaited,
+    clocks,
     crash,
     endpoints,
     forks,
@@ -62,6 +63,7 @@ FAMILIES = (
     _family_of(membership),
     _family_of(rendezvous),
     _family_of(network),
+    _family_of(clocks),
     _family_of(services),
     CauseFamily(
         "prompts",

@@ -39,7 +39,7 @@ SHOWS: Shows = {"clocks-apart": clocks_apart}
 def test_which_clock_is_apart_is_said_and_by_how_much() -> None:
     found = causes_of(clocks_apart())["clocks-apart"]
     assert found.level == "seen"
-    assert "the clock of n2 is 1.0 h behind that of n1" in " ".join(found.matched)
+    assert "the clock of n2 is 60 min behind that of n1" in " ".join(found.matched)
 
 
 @pytest.mark.parametrize("error", [NOT_YET, *TIME_ERRORS])
