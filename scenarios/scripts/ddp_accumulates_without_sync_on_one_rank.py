@@ -48,7 +48,8 @@ main()
 # culprits = [[2]]
 # waiting = [0, 1, 3]
 # steps = ["barrier", "backward", "first_all_reduce", "training"]
+# after = ["First step done", "First backward done"]
 # own_code = true
 # calls = ["barrier", "backward"]
-# causes = ["collective-mismatch", "rank-conditional-collective", "uneven-batches", "peer-out-of-batches"]
+# causes = ["collective-mismatch", "rank-conditional-collective", "uneven-batches"]
 # ///

@@ -34,7 +34,8 @@ main()
 # /// case
 # command = "torchrun --standalone --nproc_per_node=5 train.py"
 # culprits = [[2]]
-# waiting = [0, 1, 3, 4]
+# culprits_by_stacks = [[1, 2]]
+# waiting = [0, 3, 4]
 # steps = ["send", "recv", "barrier", "point_to_point", "process_group", "training"]
 # after = ["Process group ready", ""]
 # own_code = true

@@ -48,7 +48,7 @@ main()
 # culprits = [[1]]
 # waiting = [0, 2, 3]
 # steps = ["all_reduce", "first_all_reduce", "process_group", "training"]
-# after = ["Process group ready", "Arguments parsed", "Args parsed"]
+# after = ["Process group ready", "Arguments parsed", "Args parsed", "First backward done"]
 # own_code = true
 # calls = ["open", "read_text", "read_statistics", "result"]
 # causes = ["pipe-no-writer"]

@@ -52,5 +52,5 @@ if __name__ == "__main__":
 # after = ["First all_reduce done"]
 # own_code = true
 # calls = ["get", "main"]
-# causes = ["worker-stuck", "dead-producer", "child-process-stuck", "manager-waits", "unknown"]
+# causes = ["worker-stuck", "dead-producer", "child-process-stuck", "deadlock", "unknown"]
 # ///
