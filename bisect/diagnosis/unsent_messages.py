@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
+from ..base.words import format_ranks
 from .collective_mismatch import DEFAULT_GROUP, Mismatch, format_call, is_to_one_peer
 
+_FEWEST = 2  # ranks that do the same, for it to be what is meant
 _RECEIVING = "recv"  # in the name of an operation
 
 
@@ -24,8 +26,9 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     in a collective to which the one that waits has not come. None if there is none, or where a log
     has lost its beginning.
 
-    At fault is the peer, if messages of others came to it for each that it was to pass on; else
-    both are named, for one may as well have asked for a message too many.
+    At fault is the peer, if messages of others came to it for each that it was to pass on; the one
+    that waits, if all others that did the same at that line did it with one other peer; else both
+    are named, for one may as well have asked for a message too many.
     """
     logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
     found = [
@@ -58,17 +61,39 @@ def _find_unsent(
         return None
     passes_on = sum(one.peer != rank and receives(one) for one in theirs if is_to_one_peer(one))
     is_theirs = receives(waits) and passes_on >= number
+    usual = _find_usual_peer(rank, waits, logs) if not is_theirs else None
+    culprits = (peer,) if is_theirs else (rank,) if usual else tuple(sorted((rank, peer)))
+    sentence = _describe(rank, waits, number, sent, went_on)
     return Mismatch(
         kind="unsent",
         group=waits.group,
         number=number,
-        ranks=(peer,) if is_theirs else tuple(sorted((rank, peer))),
+        ranks=culprits,
         operation=waits,
         sites={rank: waits.site, peer: went_on.site},
-        sentence=_describe(rank, waits, number, sent, went_on),
-        others=(rank,) if is_theirs else (),
+        sentence=f"{sentence}; {usual}" if usual else sentence,
+        others=tuple(one for one in (rank, peer) if one not in culprits),
         paired=went_on,
     )
+
+
+def _find_usual_peer(rank: RankId, waits: Collective, logs: Mapping[RankId, CollectiveLog]) -> str:
+    """Return in words with which one peer all others have done the same at that line, two at least;
+    "" where it is the same one, where they have several, or where they are fewer.
+    """
+    peers = {
+        (other, one.peer)
+        for other, log in logs.items()
+        for one in log.operations
+        if other != rank and one.site == waits.site and is_to_one_peer(one)
+        if one.kind == waits.kind
+    }
+    others, usual = {other for other, _ in peers}, {peer for _, peer in peers}
+    (peer,) = usual if len(usual) == 1 else (None,)
+    if not waits.site or peer is None or peer == waits.peer or len(others) < _FEWEST:
+        return ""
+    way = "from" if receives(waits) else "to"
+    return f"{format_ranks(others)} do so there {way} {name_rank(peer)}"
 
 
 def is_cut_off(operations: Iterable[Collective]) -> bool:

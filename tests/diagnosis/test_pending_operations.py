@@ -414,6 +414,42 @@ def test_where_no_message_came_before_both_ends_are_named() -> None:
     assert (found.kind, found.ranks) == ("unsent", (1, 2))
 
 
+def reports(*peers: int | None) -> list[RankFacts]:
+    """Each rank but the first has sent a report at one line, to these peers (None: it did not, and
+    went on at once); all but those whose message nobody takes are in the barrier after that.
+    """
+    ranks = []
+    for number, peer in enumerate((None, *peers)):
+        is_wrong = peer not in (None, 0)
+        sent = Collective(
+            "0", "send", 1, "gather.py:9 main", at=100.0, done=not is_wrong, peer=peer
+        )
+        barrier = Collective("0", "barrier", 1, "gather.py:10 main", at=101.0, done=False)
+        made = [*([sent] if peer is not None else []), *([] if is_wrong else [barrier])]
+        known = CollectiveLog("ring", tuple(made), {"0": tuple(range(len(peers) + 1))})
+        ranks.append(standing(number, FUTEX, known))
+    return ranks
+
+
+def test_who_sends_to_another_one_than_all_others_at_that_line_is_named_alone() -> None:
+    found = find_mismatch(reports(0, 1, 0, 0))
+    assert found is not None
+    assert (found.kind, found.ranks, found.others) == ("unsent", (2,), (1,))
+    assert found.sentence == (
+        "rank 2 waits in send (gather.py:9 main) to hand message 1 to rank 1, which has taken 0 "
+        "and went on to barrier (gather.py:10 main); ranks 1,3-4 do so there to rank 0"
+    )
+
+
+@pytest.mark.parametrize("peers", [(0, 1), (0, 1, None, None), (0, 1, 3, 0)])
+def test_of_too_few_others_or_of_several_peers_both_ends_are_named(
+    peers: tuple[int | None, ...],
+) -> None:
+    found = find_mismatch(reports(*peers))
+    assert found is not None
+    assert set(found.ranks) == {1, 2}
+
+
 # ---- operations of a group of some ranks ---------------------------------------------------------
 
 GROUPS = {"0": (0, 1, 2, 3), "2": (0, 2), "3": (1, 3)}
