@@ -36,9 +36,9 @@ main()
 # culprits = [[2]]
 # culprits_by_stacks = [[1, 2]]
 # waiting = [0, 3, 4]
-# steps = ["send", "recv", "barrier", "point_to_point", "process_group", "training"]
+# steps = ["first_send", "send", "recv", "barrier", "point_to_point", "process_group", "training"]
 # after = ["Process group ready", ""]
 # own_code = true
-# calls = ["send", "recv"]
+# calls = ["send", "recv", "barrier"]
 # causes = ["nobody-sends", "message-left-out", "collective-mismatch", "unknown"]
 # ///
