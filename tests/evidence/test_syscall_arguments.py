@@ -469,3 +469,27 @@ def test_threads_outside_of_a_container_keep_their_ids() -> None:
     assert syscall_arguments.read_outer_ids(1 << 30) == {}
     threads = (Thread(5, None, False, False, ()), Thread(os.getpid(), None, False, False, ()))
     assert syscall_arguments.renumber_threads(os.getpid(), threads) == threads
+
+
+def test_who_else_has_the_semaphore_mapped() -> None:
+    """A forked child has it; one that was started anew has not."""
+    made = multiprocessing.get_context("fork").Event()
+    address = next(
+        int(line.split("-")[0], 16)
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "/dev/shm/sem." in line
+    )
+    child = multiprocessing.get_context("fork").Process(target=made.wait, args=(60.0,))
+    child.start()
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        found = syscall_arguments.find_sharers(os.getpid(), address)
+        assert found is not None
+        assert child.pid in found
+        assert not {os.getpid(), other.pid} & {*found}
+        assert syscall_arguments.find_sharers(os.getpid(), 0x1000) is None
+    finally:
+        other.kill()
+        other.wait()
+        made.set()
+        child.join()

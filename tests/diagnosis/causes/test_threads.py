@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Descriptor, Futex, Look, Socket
+from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of
@@ -235,6 +236,64 @@ def test_who_was_started_by_multiprocessing_shares_the_lock_with_others_that_liv
     frames = ("work train.py:40", "Process._bootstrap STD/multiprocessing/process.py:314")
     found = causes_of((job(), [rank(0, taken(*frames)), held(1)]))
     assert found["dead-owner"].agreement <= 0.6
+
+
+# As py-spy shows multiprocessing.Event.wait, which waits in the semaphore of its condition.
+WAITS_TO_BE_SET = (
+    "Condition.wait STD/multiprocessing/synchronize.py:268",
+    "Event.wait STD/multiprocessing/synchronize.py:356",
+    "main train.py:11",
+)
+SPAWNED_CHILD = ("work train.py:5", "Process.run STD/multiprocessing/process.py:108")
+
+
+def shared_with(one: Look, *pids: int) -> Look:
+    """The same look, with the processes that have its semaphore too."""
+    (main,) = one.kernel
+    assert main.syscall is not None
+    assert main.syscall.futex is not None
+    futex = replace(main.syscall.futex, sharers=pids)
+    return replace(one, kernel=(replace(main, syscall=replace(main.syscall, futex=futex)),))
+
+
+def child(pid: int, *frames: str, call: str = "clock_nanosleep") -> Look:
+    return replace(look(*frames, pid=pid, call=call), ppid=100)
+
+
+def test_an_event_is_set_by_the_only_process_that_shares_it() -> None:
+    waits = shared_with(taken(*WAITS_TO_BE_SET), 502)
+    children = ((child(501, *SPAWNED_CHILD),), (child(502, *SPAWNED_CHILD),))
+    facts = replace(rank(0, waits, waits), children=children)
+    found = judge_job(job(world=1), [facts])
+    assert found.waits_for is not None
+    assert found.waits_for.pid == 502
+    assert found.cause is None or found.cause.id != "dead-owner"
+
+
+def test_nobody_has_an_event_so_nobody_died_with_it() -> None:
+    """Of several that may set it nothing says which one was to."""
+    waits = shared_with(taken(*WAITS_TO_BE_SET), 501, 502)
+    children = ((child(501, *SPAWNED_CHILD),), (child(502, *SPAWNED_CHILD),))
+    facts = replace(rank(0, waits, waits), children=children)
+    assert "dead-owner" not in causes_of((job(world=1), [facts]))
+
+
+def test_one_that_waits_for_the_same_event_does_not_set_it() -> None:
+    waits = shared_with(taken(*WAITS_TO_BE_SET), 501, 502)
+    also_waits = replace(shared_with(taken(*WAITS_TO_BE_SET), 100, 502), pid=501, ppid=100)
+    children = ((also_waits,), (child(502, *SPAWNED_CHILD),))
+    facts = replace(rank(0, waits, waits), children=children)
+    found = judge_job(job(world=1), [facts])
+    assert found.waits_for is not None
+    assert found.waits_for.pid == 502
+
+
+def test_a_lock_that_a_living_process_shares_may_be_had_by_it() -> None:
+    takes = taken("load_model train.py:40")
+    alone = causes_of((job(), [rank(0, shared_with(takes)), held(1)]))
+    shared = causes_of((job(), [rank(0, shared_with(takes, 501)), held(1)]))
+    assert alone["dead-owner"].agreement > 0.6
+    assert shared["dead-owner"].agreement <= 0.6
 
 
 def test_a_barrier_of_processes_is_given_by_a_process_and_not_by_a_thread() -> None:
