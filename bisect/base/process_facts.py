@@ -144,6 +144,8 @@ class Futex:
     # The file in shared memory that the word is in, "" for none: of a semaphore that processes
     # share it is /dev/shm/sem.NAME (sem_overview(7)).
     file: str = ""
+    # The other processes that have this file mapped; None: not known, or no such file.
+    sharers: tuple[int, ...] | None = None
 
     @property
     def is_shared_semaphore(self) -> bool:

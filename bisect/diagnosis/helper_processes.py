@@ -16,6 +16,7 @@ from .process_snapshot import ProcessSnapshot
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
 _SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothing
 _LOCKED = frozenset(["futex", "sem_wait", "poll", "ppoll", "epoll_wait", "select", "pselect6", ""])
+_SYNCHRONIZE = re.compile(r"multiproc?ess(?:ing)?/synchronize\.py$")
 _JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
 # Waiting of these goes through a lock or a pipe, but what is waited for are the workers.
 _WORKERS = (
@@ -57,7 +58,8 @@ def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     if waits_for_ray(view.frames):
         return _find_actor_wait(living)
     child = (
-        _find_child_named_after_library(view, living)
+        _find_child_to_give(view, living)
+        or _find_child_named_after_library(view, living)
         or _find_connected_child(view, living)
         or _find_halted_helper(view, living)
     )
@@ -92,6 +94,36 @@ def _choose_nearest(family: Sequence[Sequence[Look]], parent: int) -> Look | Non
     """Return one of a family, a child of `parent` before children's children."""
     looks = [looks[-1] for looks in family]
     return min(looks, key=lambda look: (look.ppid != parent, look.pid), default=None)
+
+
+def is_to_be_given(view: ProcessSnapshot) -> bool:
+    """Return whether a process waits for what another one is to give: an event of multiprocessing
+    that is to be set, a condition that is to be notified. Nobody has it meanwhile, as one has a
+    lock.
+    """
+    python = [frame for frame in view.frames if not frame.native][:1]
+    return any(
+        _SYNCHRONIZE.search(frame.file) and unqualified_name(frame.name) == "wait"
+        for frame in python
+    )
+
+
+def _find_child_to_give(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return the only child that shares the event or condition for which a process waits, besides
+    those that wait for it as well; None where there are several, or it is not known.
+    """
+    futex = view.call.futex if view.call is not None else None
+    if futex is None or not futex.sharers or not is_to_be_given(view):
+        return None
+    looks = [looks[-1] for looks in family if looks[-1].pid in futex.sharers]
+    giving = [one for one in looks if not _waits_in(one, futex.file) and not is_idle_worker(one)]
+    return giving[0] if len(giving) == 1 else None
+
+
+def _waits_in(look: Look, file: str) -> bool:
+    """Return whether a process sleeps in the semaphore that is this file."""
+    calls = (one.syscall for one in look.kernel)
+    return any(c is not None and c.futex is not None and c.futex.file == file for c in calls)
 
 
 def _find_halted_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:

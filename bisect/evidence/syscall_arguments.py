@@ -15,6 +15,7 @@ pystack print those: there the main thread is 1, or whatever the process is in i
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import time
@@ -23,9 +24,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from ..base.masking import mask_text
-from ..base.proc import LARGEST
+from ..base.proc import LARGEST, list_pids
 from ..base.process_facts import Descriptor, Futex, Syscall, Thread
 from . import kernel
+from .process import uid_of
 
 
 def renumber_threads(pid: int, threads: tuple[Thread, ...]) -> tuple[Thread, ...]:
@@ -81,6 +83,7 @@ FUTEX_WAITS = (FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_
 _PRIVATE = 128  # FUTEX_PRIVATE_FLAG: nobody outside the process has this lock
 _THREAD_ID = 0x3FFFFFFF  # FUTEX_TID_MASK
 _SHARED_MEMORY = "/dev/shm/"
+_SHARERS_LIMIT = 0.5  # seconds: the mappings of a process with torch take 2 ms to read
 _MUTEX = struct.Struct("=IIIII")
 _HIGHEST_PID = 1 << 22  # PID_MAX_LIMIT
 _MOST_USERS = 4096
@@ -111,7 +114,9 @@ def decode_futex(call: Syscall, memory: ReadsBytes, pid: int) -> Futex | None:
     value = int.from_bytes(data[:4], "little")
     owner = find_mutex_owner(data, futex_operation(call))
     if not call.args[1] & _PRIVATE:
-        return Futex(address, value, owner, file=find_shared_file(pid, address))
+        file = find_shared_file(pid, address)
+        sharers = find_sharers(pid, address) if file else None
+        return Futex(address, value, owner, file=file, sharers=sharers)
     if owner is None:
         return Futex(address, value)
     return Futex(address, value, owner, thread_exists(pid, owner))
@@ -119,23 +124,52 @@ def decode_futex(call: Syscall, memory: ReadsBytes, pid: int) -> Futex | None:
 
 def find_shared_file(pid: int, address: int) -> str:
     """Return the file below /dev/shm that an address of a process is mapped from, "" for none."""
-    try:
-        with open(f"/proc/{pid}/maps", errors="replace") as file:
-            return parse_shared_file(file.read(LARGEST), address)
-    except OSError:
-        return ""
+    return parse_shared_file(_read_maps(pid), address)
 
 
 def parse_shared_file(maps: str, address: int) -> str:
     """Return the same of the text of a /proc/PID/maps (proc_pid_maps(5))."""
+    mapping = _find_mapping(maps, address)
+    return mask_text(mapping[5]) if mapping else ""
+
+
+def _find_mapping(maps: str, address: int) -> list[str]:
+    """Return the fields of the line of a file below /dev/shm that an address is in, [] for none."""
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) < 6 or not fields[5].startswith(_SHARED_MEMORY):
             continue
         start, _, end = fields[0].partition("-")
         if int(start, 16) <= address < int(end, 16):
-            return mask_text(fields[5])
-    return ""
+            return fields
+    return []
+
+
+def find_sharers(pid: int, address: int) -> tuple[int, ...] | None:
+    """Return the other processes of the same user that have the same file below /dev/shm mapped as
+    a process has at an address; None where it has none there, or there are too many to look at.
+    """
+    began, owner = time.monotonic(), uid_of(pid)
+    mapping = _find_mapping(_read_maps(pid), address)
+    if not mapping or owner is None:
+        return None
+    device, inode = mapping[3:5]
+    is_same = re.compile(rf"^\S+ \S+ \S+ {device} {inode}\s", re.MULTILINE)
+    found = []
+    for other in list_pids():
+        if time.monotonic() > began + _SHARERS_LIMIT:
+            return None
+        if other != pid and uid_of(other) == owner and is_same.search(_read_maps(other)):
+            found.append(other)
+    return tuple(found)
+
+
+def _read_maps(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/maps", errors="replace") as file:
+            return file.read(LARGEST)
+    except OSError:
+        return ""
 
 
 def find_mutex_owner(data: bytes, waits: int = FUTEX_WAIT) -> int | None:

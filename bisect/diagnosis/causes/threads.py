@@ -11,6 +11,7 @@ from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
+from ..helper_processes import is_to_be_given
 from ..loop_waits import describe_tasks
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -255,6 +256,8 @@ def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
     if scene.call in ("semop", "semtimedop"):
         where = format_place(scene.view) if scene.view else "semop"
         return Found(f"it waits in {scene.call}(), in {where}", {"place": where})
+    if scene.view is not None and is_to_be_given(scene.view):
+        return None
     python = tuple(frame for frame in scene.frames if not frame.native)[:2]
     frame = find_frame(python, *_SHARED_LOCK) or _takes_a_semaphore(scene, python)
     if frame is None or scene.call != "futex":
@@ -280,7 +283,10 @@ def _nobody_there_to_have_it(scene: Scene) -> Found | None:
     multiprocessing, or others that this has started.
     """
     view = scene.view
+    futex = view.call.futex if view is not None and view.call is not None else None
     if view is None or any(is_forked(one) for one in scene.workers):
+        return None
+    if futex is not None and futex.sharers:
         return None
     if find_frame(view.frames, r"multiproc?ess(?:ing)?/(?:process|spawn|forkserver)\.py"):
         return None
