@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..base.identity import ProcessId
 from ..base.library_functions import Role, has_role
 from ..base.process_facts import Frame, Look
 from ..base.ray_processes import find_actor, runs_method
 from ..base.verdict_facts import Wait
 from .actor_threads import is_idle_loop
 from .frames import frame_owner, unqualified_name
-from .process_snapshot import ProcessSnapshot
+from .process_snapshot import ProcessSnapshot, ProcessTable
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
 _SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothing
 _LOCKED = frozenset(["futex", "sem_wait", "poll", "ppoll", "epoll_wait", "select", "pselect6", ""])
 _SYNCHRONIZE = re.compile(r"multiproc?ess(?:ing)?/synchronize\.py$")
+_QUEUES = re.compile(r"multiproc?ess(?:ing)?/queues\.py$")
 _JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
 # Waiting of these goes through a lock or a pipe, but what is waited for are the workers.
 _WORKERS = (
@@ -58,8 +60,7 @@ def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     if waits_for_ray(view.frames):
         return _find_actor_wait(living)
     child = (
-        _find_child_to_give(view, living)
-        or _find_child_named_after_library(view, living)
+        _find_child_named_after_library(view, living)
         or _find_connected_child(view, living)
         or _find_halted_helper(view, living)
     )
@@ -108,22 +109,30 @@ def is_to_be_given(view: ProcessSnapshot) -> bool:
     )
 
 
-def _find_child_to_give(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:
-    """Return the only child that shares the event or condition for which a process waits, besides
-    those that wait for it as well; None where there are several, or it is not known.
+def find_giver(
+    view: ProcessSnapshot, family: Sequence[Sequence[Look]], table: ProcessTable, host: str
+) -> Wait | None:
+    """Return the wait for the only process of the job that shares the semaphore in which this one
+    waits to be given something, besides those that sleep in it as well and workers without a task.
+    None where there are several, or it is not known.
     """
     futex = view.call.futex if view.call is not None else None
-    if futex is None or not futex.sharers or not is_to_be_given(view):
+    if futex is None or not futex.sharers or not (is_to_be_given(view) or _waits_for_room(view)):
         return None
-    looks = [looks[-1] for looks in family if looks[-1].pid in futex.sharers]
-    giving = [one for one in looks if not _waits_in(one, futex.file) and not is_idle_worker(one)]
-    return giving[0] if len(giving) == 1 else None
+    idle = {looks[-1].pid for looks in family if is_idle_worker(looks[-1])}
+    givers = [
+        one
+        for pid in futex.sharers
+        if (one := ProcessId(host, pid)) in table.names and pid not in idle
+        if futex.file not in table.semaphores.get(one, ())
+    ]
+    return Wait("process", "", givers[0].pid, table.names[givers[0]]) if len(givers) == 1 else None
 
 
-def _waits_in(look: Look, file: str) -> bool:
-    """Return whether a process sleeps in the semaphore that is this file."""
-    calls = (one.syscall for one in look.kernel)
-    return any(c is not None and c.futex is not None and c.futex.file == file for c in calls)
+def _waits_for_room(view: ProcessSnapshot) -> bool:
+    """Return whether a process waits for a reader of a queue of multiprocessing that is full."""
+    python = [frame for frame in view.frames if not frame.native][:1]
+    return any(_QUEUES.search(one.file) and unqualified_name(one.name) == "put" for one in python)
 
 
 def _find_halted_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:

@@ -171,6 +171,8 @@ class ProcessTable:
     names: Mapping[ProcessId, str] = field(default_factory=dict)
     # The pids of those that wait for a process, as the other ends of their calls show.
     awaited_by: Mapping[ProcessId, frozenset[int]] = field(default_factory=dict)
+    # The files of the semaphores in which they sleep.
+    semaphores: Mapping[ProcessId, frozenset[str]] = field(default_factory=dict)
 
     def other_rank(self, process: ProcessId, me: RankId) -> RankId | None:
         """Return the rank to which `process` belongs, None if to none or to `me`."""
@@ -194,7 +196,18 @@ def build_process_table(ranks: Sequence[RankFacts]) -> ProcessTable:
             process = ProcessId(facts.host, facts.pid)
             rank_of[process] = facts.rank
             names.setdefault(process, facts.looks[-1].name if facts.looks else "")
-    return ProcessTable(rank_of, names, _find_who_awaits(ranks))
+    return ProcessTable(rank_of, names, _find_who_awaits(ranks), _find_semaphores(ranks))
+
+
+def _find_semaphores(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[str]]:
+    found = {}
+    for facts in ranks:
+        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
+            calls = (one.syscall for one in look.kernel if one.syscall is not None)
+            files = frozenset(c.futex.file for c in calls if c.futex and c.futex.file)
+            if files:
+                found[ProcessId(facts.host, look.pid)] = files
+    return found
 
 
 def _find_who_awaits(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[int]]:

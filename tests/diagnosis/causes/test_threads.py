@@ -288,6 +288,31 @@ def test_one_that_waits_for_the_same_event_does_not_set_it() -> None:
     assert found.waits_for.pid == 502
 
 
+def test_a_rank_may_be_who_is_to_set_it() -> None:
+    """Ranks that one program has spawned; that has it mapped as well, and is none of them."""
+    waits = [
+        replace(shared_with(taken(*WAITS_TO_BE_SET), 50, *pids))
+        for pids in ((101, 102), (100, 102))
+    ]
+    ranks = [
+        rank(0, waits[0], waits[0]),
+        rank(1, replace(waits[1], pid=101), replace(waits[1], pid=101)),
+    ]
+    sleeps = child(102, *SPAWNED_CHILD)
+    found = judge_job(job(world=3), [*ranks, rank(2, sleeps, sleeps)])
+    assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1))
+
+
+def test_the_room_in_a_queue_comes_from_who_shares_it() -> None:
+    """A writer waits in put(); the reader sleeps, and the program that made the queue waits."""
+    puts = shared_with(
+        taken("Queue.put STD/multiprocessing/queues.py:92", "act train.py:40"), 50, 101
+    )
+    reads = child(101, "learn train.py:20", *SPAWNED_CHILD[1:])
+    found = judge_job(job(world=2), [rank(0, puts, puts), rank(1, reads, reads)])
+    assert (found.ranks.culprit, found.ranks.waiting) == ((1,), (0,))
+
+
 def test_a_lock_that_a_living_process_shares_may_be_had_by_it() -> None:
     takes = taken("load_model train.py:40")
     alone = causes_of((job(), [rank(0, shared_with(takes)), held(1)]))
