@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 
 def learn(samples: "mp.Queue") -> None:
     weight = torch.zeros(4)
-    for step in range(1000):
+    for _ in range(1000):
         loss = (weight - torch.tensor(samples.get())).square().sum()
         if torch.isnan(loss):
             time.sleep(3600)
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 # culprits = [[0]]
 # waiting = [1, 2, 3]
 # steps = ["arguments", "training", "ranks_started"]
-# after = ["", "Args parsed"]
+# after = ["", "Args parsed", "torch imported"]
 # own_code = true
 # calls = ["sleep", "learn"]
 # causes = ["own-code-sleeps"]
