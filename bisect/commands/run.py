@@ -242,6 +242,7 @@ def _around(
         stall=args.stall,
         limit=args.limit,
         answers=args.json,
+        joins_nodes=args.nodes != "off",
         since=began,
         starter=starter,
     )

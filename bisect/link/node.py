@@ -82,6 +82,17 @@ class NodeLink:
         """Return for how many seconds the lead was not heard."""
         return time.monotonic() - self._heard
 
+    @property
+    def question(self) -> int:
+        """Return the inquiry for which the lead wants a look, or has a verdict already that nobody
+        here has taken; 0 for none.
+        """
+        if not self.is_led:
+            return 0
+        judged = self.judged
+        has_verdict = judged is not None and judged.verdict is not None
+        return self.asked or (judged.inquiry if judged is not None and has_verdict else 0)
+
     async def run(self) -> None:
         """Find the lead and talk to it, until this is cancelled."""
         soon = time.monotonic() + _SOON

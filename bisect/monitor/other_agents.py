@@ -78,14 +78,8 @@ class OtherAgents:
 
     @property
     def question(self) -> int:
-        """Return the inquiry for which the lead wants a look, or has a verdict already that nobody
-        here has taken; 0 for none.
-        """
-        link, judged = self._link, self._link.judged
-        if not link.is_led:
-            return 0
-        has_verdict = judged is not None and judged.verdict is not None
-        return link.asked or (judged.inquiry if judged is not None and has_verdict else 0)
+        """Return the inquiry of the lead's that is to be answered, 0 for none."""
+        return self._link.question
 
     async def begin(self) -> None:
         """Lead, if the agents meet on this machine, and join. Never waits for another node."""

@@ -192,15 +192,8 @@ class OtherNodes:
 
     @property
     def question(self) -> int:
-        """Return the inquiry for which the lead wants a look, or has a verdict already that nobody
-        here has taken; 0 for none.
-        """
-        link = self.link
-        if link is None or not self.is_led:
-            return 0
-        judged = link.judged
-        has_verdict = judged is not None and judged.verdict is not None
-        return link.asked or (judged.inquiry if judged is not None and has_verdict else 0)
+        """Return the inquiry of the lead's that is to be answered, 0 for none."""
+        return self.link.question if self.link is not None else 0
 
     def list_lost(self) -> tuple[LostNode, ...]:
         """Return the nodes that were heard of, and of which nothing is known now that the lead is

@@ -59,6 +59,7 @@ class SupervisedCommand:
     stall: float
     limit: float | None
     answers: bool = False  # the verdict as JSON on stdout
+    joins_nodes: bool = True  # the watches of other nodes, as far as there is a token
     since: float = field(default_factory=time.time)  # when it began, on the wall clock
     starter: int | None = None  # a socket to who started us: told everything; its end is ours
 
@@ -342,7 +343,8 @@ class LauncherSupervisor:
     async def _join_agents(self, outside: LauncherSnapshot) -> None:
         """Join the watches around the agents of other nodes, with which ours is to meet."""
         place = outside.find_meeting_place()
-        if self.agents is not None or self.around.starter is not None or not place:
+        is_alone = self.around.starter is not None or not self.around.joins_nodes
+        if self.agents is not None or is_alone or not place:
             return
         from .other_agents import OtherAgents
         from .watcher_report import print_line

@@ -27,7 +27,7 @@ from ..base.words import format_seconds, join_lines
 from ..monitor.ending import ProcessFamily
 
 MARK_VARIABLE = "HANGBISECT_NODE_TASK"
-NODES_VARIABLE = "HANGBISECT_NODES"  # the nodes of the set, for the command
+NODE_NAMES_VARIABLE = "HANGBISECT_NODE_NAMES"  # the nodes of the set, for the command
 TRY_AGAIN = 75  # exit status of a command that could not begin: EX_TEMPFAIL, sysexits.h
 PORTS = range(20_000, 30_000)  # below those that a kernel hands out (ip_local_port_range: 32768)
 GO_LIMIT = 180.0  # seconds until a task that is told nothing ends
@@ -80,7 +80,7 @@ def make_environment(orders: TaskOrders, node: str, members: Sequence[str]) -> d
         **{"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": rank, "NNODES": size},
         **{"PET_NNODES": size, "PET_NODE_RANK": rank},
         **{"PET_MASTER_ADDR": address, "PET_MASTER_PORT": port},
-        NODES_VARIABLE: ",".join(members),
+        NODE_NAMES_VARIABLE: ",".join(members),
     }
 
 

@@ -34,7 +34,7 @@ from dataclasses import replace
 from ..base.files import PACKAGE
 from ..base.json_codec import from_json, to_json
 from ..base.lazy_dataclass import dataclass
-from .node_task import NODES_VARIABLE, TRY_AGAIN, read_last_line
+from .node_task import NODE_NAMES_VARIABLE, TRY_AGAIN, read_last_line
 
 # Parts of the time that the probe has: for all nodes of a set to meet, as they are told to begin at
 # once; for one exchange of messages; and for what is done with torch, whose import takes some.
@@ -99,7 +99,7 @@ def run_probe(options: ProbeOptions) -> int:
 
 def _find_place(limit: float) -> ProbePlace:
     of = os.environ
-    names = tuple(of[NODES_VARIABLE].split(","))
+    names = tuple(of[NODE_NAMES_VARIABLE].split(","))
     return ProbePlace(int(of["RANK"]), names, of["MASTER_ADDR"], int(of["MASTER_PORT"]), limit)
 
 

@@ -53,8 +53,9 @@ def test_of_slurms_it_is_one_step_for_all_sets() -> None:
 def test_a_command_learns_which_nodes_its_set_has() -> None:
     told = make_environment(ORDERS, "n4", ("n1", "n4"))
     assert told["MASTER_ADDR"] == told["PET_MASTER_ADDR"] == "n1"
-    assert (told["NODE_RANK"], told["NNODES"], told["HANGBISECT_NODES"]) == ("1", "2", "n1,n4")
+    assert (told["NODE_RANK"], told["NNODES"], told["HANGBISECT_NODE_NAMES"]) == ("1", "2", "n1,n4")
     assert (told["RANK"], told["WORLD_SIZE"]) == ("1", "2")
+    assert "HANGBISECT_NODES" not in told  # the option --nodes of a watch, which may be the command
     other = make_environment(ORDERS, "n2", ("n2",))
     assert (other["NODE_RANK"], other["NNODES"], other["MASTER_ADDR"]) == ("0", "1", "n2")
     ports = {int(told["MASTER_PORT"]), int(other["MASTER_PORT"])}
