@@ -66,6 +66,8 @@ class Case:
     )
     outcomes: tuple[str, ...] = ("hang", "silent")
     absent: int = -1  # the host that never starts
+    c10d: bool = False  # its agents meet by c10d, and are numbered as they come
+    unlike: tuple[int, str] = (-1, "")  # a host, and the flag of its agent that is another one
     says: str = ""  # is found in what the verdict says
 
 
@@ -111,6 +113,26 @@ CASES: tuple[Case, ...] = (
         agents=True,
         absent=2,
         says="3 of 4 nodes",
+    ),
+    Case(
+        *("c10d-absent", "train", "", "", 4, -1, _UNMET, 2),
+        agents=True,
+        absent=3,
+        says="3 of 4 nodes",
+        c10d=True,
+    ),
+    Case(
+        *("c10d-other-id", "train", "", "", 4, -1, _UNMET),
+        agents=True,
+        says="--rdzv-id is ",
+        c10d=True,
+        unlike=(2, "--rdzv-id=another"),
+    ),
+    Case(
+        *("gloo-number-twice", "train", "", "", 4, -1, _UNMET),
+        agents=True,
+        says="--node-rank is 1 on n2 and on n3",
+        unlike=(2, "--node-rank=1"),
     ),
 )
 
@@ -209,11 +231,17 @@ class Job:
         if not case.agents:
             starts = ["start.py"] if case.a_node > 1 else []
             return [sys.executable, *starts, program]
-        return [
-            *(str(SCRIPTS / "torchrun"), f"--nnodes={case.nodes}", f"--node-rank={number}"),
-            *(f"--nproc-per-node={case.a_node}", "--master-addr=n1", "--master-port=29400"),
-            program,
-        ]
+        agent = [str(SCRIPTS / "torchrun"), f"--nnodes={case.nodes}"]
+        agent += [f"--nproc-per-node={case.a_node}"]
+        if case.c10d:
+            agent += ["--rdzv-backend=c10d", "--rdzv-endpoint=n1:29400", "--rdzv-id=job"]
+        else:
+            agent += [f"--node-rank={number}", "--master-addr=n1", "--master-port=29400"]
+        host, flag = case.unlike
+        if number == host:
+            name = flag.partition("=")[0]
+            agent = [flag if word.startswith(f"{name}=") else word for word in agent]
+        return [*agent, program]
 
     def _environ(self, number: int) -> dict[str, str]:
         case = self.case
