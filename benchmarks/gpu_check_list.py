@@ -255,7 +255,7 @@ def _judge_log(log: Any, when: str) -> list[str]:
 def check_ras(given: Given) -> Seen:
     """NCCL's RAS service: its real answers in words and in JSON, and NCCL's own lines."""
     from hangbisect.evidence.nccl_lines import read_nccl_lines
-    from hangbisect.evidence.ras_answers import parse_status
+    from hangbisect.evidence.ras_answers import parse_ras_status
 
     files = given.folder / "nccl-%h-%p.txt"
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -271,7 +271,7 @@ def check_ras(given: Given) -> Seen:
         pid = running.process.pid
     wrong, figures = [], {}
     for form in ("words", "json"):
-        status = parse_status(answers.get(form, b""))
+        status = parse_ras_status(answers.get(form, b""))
         if status is None:
             wrong.append(f"{form}: not understood ({answers.get(form, b'')[:80]!r})")
             continue

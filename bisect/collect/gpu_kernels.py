@@ -24,13 +24,13 @@ async def add_gpu_kernels(
     Never raises.
     """
     chosen = sorted(ranks, key=lambda facts: not facts.busy)[:_MOST_RANKS]
-    answers = await asyncio.gather(*(_ask(facts, limit) for facts in chosen))
+    answers = await asyncio.gather(*(_ask_kernels(facts, limit) for facts in chosen))
     found = {facts.rank: facts for facts, _ in answers}
     notes = dict.fromkeys(note for _, note in answers)
     return [found.get(facts.rank, facts) for facts in ranks], tuple(notes)
 
 
-async def _ask(facts: RankFacts, limit: float) -> tuple[RankFacts, str]:
+async def _ask_kernels(facts: RankFacts, limit: float) -> tuple[RankFacts, str]:
     no = why_no_dump(facts)
     if no:
         return facts, f"the GPU of rank {facts.rank} was not asked: {no}"

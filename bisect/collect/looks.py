@@ -47,7 +47,7 @@ from ..evidence.nccl_ras import (
     find_unheard_ranks,
     make_ras_logs,
 )
-from ..evidence.ras_answers import RasAnswer, parse_status
+from ..evidence.ras_answers import RasAnswer, parse_ras_status
 from ..evidence.successive_looks import complete_look
 from ..rank.collective_records import RECORDER_THREAD
 
@@ -317,7 +317,7 @@ async def ask_ras(
     address = find_service(ranks)
     if address is None:
         return RasFacts()
-    answer = await _ask(address, limit)
+    answer = await _ask_ras_service(address, limit)
     if answer is None:
         return RasFacts((f"NCCL RAS: {address[0]}:{address[1]} gave no answer that can be read",))
     world = max(world, claimed_world_size(ranks), len(ranks))
@@ -325,7 +325,7 @@ async def ask_ras(
     moving: frozenset[str] = frozenset()
     if logs or any(rank.making for one in answer.communicators for rank in one.ranks):
         await asyncio.sleep(pause)
-        later = await _ask(address, limit)
+        later = await _ask_ras_service(address, limit)
         if later is None:
             return RasFacts(describe_status(answer, _pids_of(ranks)))
         moving = find_moving(answer, later)
@@ -352,7 +352,7 @@ def add_ras_logs(ranks: Sequence[RankFacts], found: RasFacts) -> list[RankFacts]
     ]
 
 
-async def _ask(address: tuple[str, int, int | None], limit: float) -> RasAnswer | None:
+async def _ask_ras_service(address: tuple[str, int, int | None], limit: float) -> RasAnswer | None:
     host, port, pid = address
     try:
         data = await call_with_limit(
@@ -360,7 +360,7 @@ async def _ask(address: tuple[str, int, int | None], limit: float) -> RasAnswer 
         )
     except (OSError, TimeoutError, ValueError):
         return None
-    return parse_status(data)
+    return parse_ras_status(data)
 
 
 def _pids_of(ranks: Sequence[RankFacts]) -> frozenset[int]:

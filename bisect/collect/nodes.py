@@ -309,7 +309,7 @@ def connect_nodes(
         for looks in (facts.looks, *facts.children):
             last = looks[-1:]
             for socket in (s for k in last for s in (*k.sockets, *_list_called_sockets(k))):
-                if ends := _read_ends(socket):
+                if ends := _find_remote_ends(socket):
                     owners.setdefault(ends, ProcessId(facts.host, looks[-1].pid))
                     hosts.setdefault(host_of(ends[0]), facts.host)
     ended = _find_only_ended(ranks)
@@ -355,7 +355,7 @@ def mark_lost_ends(ranks: Sequence[RankFacts], lost: Sequence[LostNode]) -> list
         return [*ranks]
 
     def mark(socket: Socket) -> Socket:
-        ends = _read_ends(socket)
+        ends = _find_remote_ends(socket)
         host = hosts.get(host_of(ends[1])) if ends is not None else None
         is_open = host is not None and socket.remote is None
         return replace(socket, remote=ProcessId(host or "", 0)) if is_open else socket
@@ -363,7 +363,7 @@ def mark_lost_ends(ranks: Sequence[RankFacts], lost: Sequence[LostNode]) -> list
     return [_change_rank(facts, mark) for facts in ranks]
 
 
-def _read_ends(socket: Socket) -> _Ends | None:
+def _find_remote_ends(socket: Socket) -> _Ends | None:
     """Return both ends of a connection between machines, None for any other socket."""
     if not socket.family.startswith("tcp") or not socket.peer or not socket.local:
         return None
@@ -385,7 +385,7 @@ def _list_called_sockets(look: Look) -> list[Socket]:
 
 def _connect_rank(facts: RankFacts, owners: Mapping[_Ends, ProcessId]) -> RankFacts:
     def connect(socket: Socket) -> Socket:
-        ends = _read_ends(socket)
+        ends = _find_remote_ends(socket)
         other = owners.get((ends[1], ends[0])) if ends is not None else None
         is_away = other is not None and other.host != facts.host
         return replace(socket, remote=other) if is_away else socket

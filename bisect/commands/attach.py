@@ -38,7 +38,7 @@ _TRANSPORTS = ("slurm", "hosts", "kubernetes")
 
 def run(argv: list[str]) -> int:
     """Find the job, look at it, and say what is found; return the exit status."""
-    args = _parser().parse_all(argv)
+    args = _make_attach_parser().parse_all(argv)
     if asks_other_nodes(args):
         gc.disable()  # what they tell is kept to the end: to search it takes a quarter more time
         try:
@@ -50,7 +50,7 @@ def run(argv: list[str]) -> int:
     return asyncio.run(_attach(args))
 
 
-def _parser() -> Parser:
+def _make_attach_parser() -> Parser:
     parser = make_parser("attach", __doc__)
     add = parser.add_argument
     add("pids", nargs="*", metavar="PID", type=count("PID", 1), help="a process of the job")

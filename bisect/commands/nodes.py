@@ -34,7 +34,7 @@ MOST_REPEATS = 100  # more starts of each set nobody waits for
 def run(argv: list[str]) -> int:
     """Search for bad nodes; return what the answer comes to."""
     ours, command = around_dashes(argv)
-    parser = _parser()
+    parser = _make_nodes_parser()
     _, rest = parser.parse_first(ours)
     if "--" not in argv and rest and not rest[0].startswith("-"):
         raise dashes_missing("nodes", argv, rest[0])
@@ -47,7 +47,7 @@ def run(argv: list[str]) -> int:
     return find_bad_nodes(request, make(os.environ))
 
 
-def _parser() -> Parser:
+def _make_nodes_parser() -> Parser:
     parser = make_parser("nodes", __doc__)
     add = parser.add_argument
     hosts = "these nodes, by ssh, names with ranges: n1,n[05-16] (the nodes of the allocation)"

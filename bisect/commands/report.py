@@ -38,7 +38,7 @@ def run(argv: list[str]) -> int:
 
     Returns the exit status.
     """
-    args = _parser().parse_all(argv)
+    args = _make_report_parser().parse_all(argv)
     if args.log is None:
         raise UsageError(
             "report needs a run folder or a log", "hangbisect report runs/20261120T174812-a1"
@@ -54,7 +54,7 @@ def run(argv: list[str]) -> int:
     return _log(args)
 
 
-def _parser() -> Parser:
+def _make_report_parser() -> Parser:
     parser = make_parser("report", __doc__)
     add = parser.add_argument
     add("--json", action="store_true", help="what was found or made, as JSON")

@@ -37,7 +37,7 @@ def run(argv: list[str]) -> int:
     from ..rank.watch_options import read_environment_words
 
     ours, command = around_dashes(argv)
-    parser = _parser()
+    parser = _make_run_parser()
     _, rest = parser.parse_first(ours)
     if "--" not in argv and rest and not rest[0].startswith("-"):
         raise dashes_missing("run", argv, rest[0])
@@ -161,7 +161,7 @@ def _run_dir(args: argparse.Namespace) -> str:
         return folder
 
 
-def _parser() -> Parser:
+def _make_run_parser() -> Parser:
     from ..rank.watch_options import parser_for_scripts
 
     parser = parser_for_scripts("hangbisect run", __doc__)

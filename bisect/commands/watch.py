@@ -27,7 +27,7 @@ def run(argv: list[str]) -> int:
     from ..rank.watched.user_functions import check_captured_classes, check_step_functions
 
     ours, script = _split_command(argv)
-    parser = _parser()
+    parser = _make_watch_parser()
     args = parser.parse_all([*read_environment_words(parser, os.environ), *ours])
     if not script:
         raise UsageError("watch needs the script to run", "torchrun ... -m bisect watch train.py")
@@ -48,7 +48,7 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
+def _make_watch_parser() -> Parser:
     from ..rank.watch_options import parser_for_scripts
 
     return parser_for_scripts("python -m bisect watch", __doc__)
@@ -64,7 +64,9 @@ def _variables(args: argparse.Namespace) -> dict[str, str]:
 def _split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return our options, and the script (or -m and its module) with its arguments."""
     flags = {
-        flag: action.nargs == 0 for action in _parser()._actions for flag in action.option_strings
+        flag: action.nargs == 0
+        for action in _make_watch_parser()._actions
+        for flag in action.option_strings
     }
     at = 0
     while at < len(argv):

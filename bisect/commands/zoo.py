@@ -46,14 +46,14 @@ def run(argv: list[str]) -> int:
     return does[word](rest)
 
 
-def _parser(word: str) -> Parser:
+def _make_zoo_parser(word: str) -> Parser:
     return make_parser(f"zoo {word}", __doc__)
 
 
 def _list(argv: list[str]) -> int:
     from ..zoo import case_files, comparison
 
-    _parser("list").parse_all(argv)
+    _make_zoo_parser("list").parse_all(argv)
     cases = case_files.load_all_cases()
     print(comparison.list_cases(cases, [_why_not(kept) for kept in cases]))
     return 0
@@ -62,7 +62,7 @@ def _list(argv: list[str]) -> int:
 def _show(argv: list[str]) -> int:
     from ..zoo import case_files, comparison
 
-    parser = _parser("show")
+    parser = _make_zoo_parser("show")
     parser.add_argument("cases", nargs="+", metavar="ID")
     chosen = case_files.choose_cases(parser.parse_all(argv).cases, case_files.load_all_cases())
     print("\n\n".join(comparison.describe_case(kept, _why_not(kept)) for kept in chosen))
@@ -94,7 +94,7 @@ def _run_cases(argv: list[str]) -> int:
 
 
 def _run_parser() -> Parser:
-    parser = _parser("run")
+    parser = _make_zoo_parser("run")
     add = parser.add_argument
     add("cases", nargs="*", metavar="ID", help="ids, or files of your own (all of the zoo)")
     add("--renamed", action="store_true", help="from copies with all names of their own changed")

@@ -27,14 +27,14 @@ def name_left_out_reduction(found: Mismatch, ranks: Sequence[RankFacts]) -> Mism
     waits = [log[-1] for rank in found.others if (log := logs.get(rank))]
     inside = [one for one in waits if one.kind in BACKWARD_KINDS and one.done is False]
     if len(inside) < len(found.others) or not all(
-        _is_through(logs.get(rank, ()), inside[0]) for rank in found.ranks
+        _is_reduced(logs.get(rank, ()), inside[0]) for rank in found.ranks
     ):
         return found
     skipped = replace(found, kind="skipped", operation=found.paired, paired=None)
     return add_sentence(replace(skipped, number=found.paired.number))
 
 
-def _is_through(log: Sequence[Collective], backward: Collective) -> bool:
+def _is_reduced(log: Sequence[Collective], backward: Collective) -> bool:
     """Return whether a rank has made that backward, as the others count it."""
     same = (one for one in log if one.kind == backward.kind and one.number == backward.number)
     return any(one.done and call_key(one) == call_key(backward) for one in same)

@@ -80,9 +80,9 @@ def _find_compilation(facts: RankFacts) -> Compilation | None:
         if looks and looks[-1].build is not None and looks[-1].state not in ("", "Z", "X")
     ]
     own = facts.looks[-1].build if facts.looks else None
-    working = [looks for looks in builds if _is_at_work(looks)]
+    working = [looks for looks in builds if _is_compiler_at_work(looks)]
     if not working:
-        at_work = own is not None and _is_at_work(facts.looks)
+        at_work = own is not None and _is_compiler_at_work(facts.looks)
         return _make_compilation(facts.rank, facts.looks, own, True) if own and at_work else None
     pids = {looks[-1].pid for looks in builds}
     busy = {looks[-1].pid for looks in working}
@@ -111,7 +111,7 @@ def _list_innermost_compilers(facts: RankFacts, pid: int) -> tuple[Look, ...]:
     )
 
 
-def _is_at_work(looks: Sequence[Look]) -> bool:
+def _is_compiler_at_work(looks: Sequence[Look]) -> bool:
     """Return whether a process that compiles has moved; a program of which there is one look alone
     has just begun.
     """

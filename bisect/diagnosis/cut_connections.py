@@ -48,13 +48,13 @@ def find_cut_connection(ranks: Iterable[RankFacts]) -> CutConnection | None:
     found = [
         CutConnection(socket, facts, by_process[socket.remote])
         for facts in ranks
-        for socket in _list_sockets(facts)
+        for socket in _list_connections(facts)
         if socket.resent >= OFTEN and socket.remote in by_process
     ]
     return max(found, key=lambda one: one.socket.resent, default=None)
 
 
-def _list_sockets(facts: RankFacts) -> Iterator[Socket]:
+def _list_connections(facts: RankFacts) -> Iterator[Socket]:
     last: list[Look] = [looks[-1] for looks in (facts.looks, *facts.children) if looks]
     for look in last:
         yield from (one for one in look.sockets if one.state == "ESTABLISHED")

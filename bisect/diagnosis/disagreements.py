@@ -86,7 +86,7 @@ def find_disagreement(
         last = logs[place.rank][-1] if place.rank in logs else None
         if root := find_root(frames, _name_group_of_some(place, last)):
             roots[place.rank] = _word_root(place, root, last)
-            if _is_through(root, place.rank, last, logs.get(root.rank, ())):
+            if _is_done_there(root, place.rank, last, logs.get(root.rank, ())):
                 refuted.add(place.rank)
         if group := _read_made_group(frames):
             groups[place.rank] = group
@@ -122,7 +122,7 @@ def _compare_meanings(
     wrong = {one for rank, one in meanings.items() if one in wrong and rank in refuted} or wrong
     ranks = tuple(sorted(rank for rank, one in meanings.items() if one in wrong))
     others = tuple(sorted(rank for rank in calls if rank not in ranks))
-    return Disagreement(ranks, others, calls[ranks[0]], _describe(meanings, ranks), about)
+    return Disagreement(ranks, others, calls[ranks[0]], _describe_meanings(meanings, ranks), about)
 
 
 def _find_fewest(
@@ -143,7 +143,7 @@ def _find_fewest(
     return frozenset[_Meaning]().union(*(one for count, one in found if count == fewest))
 
 
-def _describe(meanings: Mapping[RankId, _Meaning], first: Sequence[RankId]) -> str:
+def _describe_meanings(meanings: Mapping[RankId, _Meaning], first: Sequence[RankId]) -> str:
     """Return in words what the ranks mean that have to agree with `first`, and those first."""
     wrong = [meanings[rank] for rank in first]
     others = (
@@ -183,7 +183,7 @@ def _name_group_of_some(place: CollectivePlace, last: Collective | None) -> str:
     return last.group if last is not None and stands_in_it and last.group != DEFAULT_GROUP else ""
 
 
-def _is_through(
+def _is_done_there(
     root: Root, rank: RankId, last: Collective | None, of_root: Sequence[Collective]
 ) -> bool:
     """Return whether the root that a rank waits for is through with that collective: it can have

@@ -176,16 +176,18 @@ def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
     one that waits for no other rank comes first.
     """
     actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
-    at_work = [one for one in actors if runs_method(find_actor(one.command)) or _is_at_work(one)]
+    at_work = [
+        one for one in actors if runs_method(find_actor(one.command)) or _is_actor_at_work(one)
+    ]
     if not at_work:
         return None
     # One that only manages others has a method that awaits them, and its main thread is idle.
-    chosen = min(at_work, key=lambda one: (not _is_at_work(one), _meets_ranks(one), one.pid))
-    others = tuple(one.pid for one in at_work if one is not chosen and _is_at_work(one))
+    chosen = min(at_work, key=lambda one: (not _is_actor_at_work(one), _meets_ranks(one), one.pid))
+    others = tuple(one.pid for one in at_work if one is not chosen and _is_actor_at_work(one))
     return Wait("process", "", chosen.pid, find_actor(chosen.command), others=others)
 
 
-def _is_at_work(look: Look) -> bool:
+def _is_actor_at_work(look: Look) -> bool:
     return look.main is not None and bool(look.main.frames) and not is_idle_loop(look.main.frames)
 
 

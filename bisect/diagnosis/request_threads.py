@@ -33,7 +33,7 @@ def put_request_thread_first(look: Look) -> Look:
     if look.main is None or not _takes_connections(look.main):
         return look
     others = [one for one in look.threads if one.os_id not in (None, look.pid)]
-    chosen = next((one for one in others if _is_at_work(one)), None)
+    chosen = next((one for one in others if _is_thread_at_work(one)), None)
     return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
 
 
@@ -64,6 +64,6 @@ def _takes_connections(thread: Thread) -> bool:
     )
 
 
-def _is_at_work(thread: Thread) -> bool:
+def _is_thread_at_work(thread: Thread) -> bool:
     """Return whether a thread is in the job's own code."""
     return any(frame_owner(one, "") == "user" for one in thread.frames if not one.native)

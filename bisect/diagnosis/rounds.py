@@ -69,12 +69,12 @@ def _compare_rounds(frames: Mapping[RankId, Frame]) -> OtherRound | None:
             return None
         few = tuple(sorted(rank for rank, value in values.items() if value != usual))
         rest = tuple(sorted(rank for rank in values if rank not in few))
-        told = ", ".join(_describe(rank, name, values[rank]) for rank in few)
+        told = ", ".join(_describe_round(rank, name, values[rank]) for rank in few)
         place = format_frame(frames[few[0]])
         sentence = f"{told}, {format_ranks(rest)} in that of {name} = {usual} ({place})"
         return OtherRound(few, rest, sentence)
     return None
 
 
-def _describe(rank: RankId, name: str, value: int | None) -> str:
+def _describe_round(rank: RankId, name: str, value: int | None) -> str:
     return f"{format_ranks((rank,))} is in the round of {name} = {value}"

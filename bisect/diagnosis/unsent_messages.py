@@ -63,7 +63,7 @@ def _find_unsent(
     is_theirs = receives(waits) and passes_on >= number
     usual = _find_usual_peer(rank, waits, logs) if not is_theirs else None
     culprits = (peer,) if is_theirs else (rank,) if usual else tuple(sorted((rank, peer)))
-    sentence = _describe(rank, waits, number, sent, went_on)
+    sentence = _describe_unsent(rank, waits, number, sent, went_on)
     return Mismatch(
         kind="unsent",
         group=waits.group,
@@ -113,7 +113,9 @@ def _count(operations: Iterable[Collective], peer: RankId, receiving: bool) -> i
     )
 
 
-def _describe(rank: RankId, waits: Collective, number: int, sent: int, went_on: Collective) -> str:
+def _describe_unsent(
+    rank: RankId, waits: Collective, number: int, sent: int, went_on: Collective
+) -> str:
     assert waits.peer is not None
     wanted = f"for message {number} of" if receives(waits) else f"to hand message {number} to"
     did = "sent" if receives(waits) else "taken"

@@ -105,16 +105,17 @@ def judge_ports(setting: Setting, facts: Fabric) -> Iterator[Finding]:
     if not wanted:
         yield ok("NCCL_IB_HCA names none of them")
     elif not unusable:
-        yield ok(_describe(wanted))
+        yield ok(_describe_ports(wanted))
     elif len(unusable) == len(wanted) and setting.environ.get("NCCL_IB_HCA"):
         yield problem(
-            f"NCCL_IB_HCA names ports that cannot be used: {_describe(unusable)}",
+            f"NCCL_IB_HCA names ports that cannot be used: {_describe_ports(unusable)}",
             "ibstat; the cable, the switch, or the subnet manager; another NCCL_IB_HCA",
         )
     else:
         rest = "" if len(unusable) < len(wanted) else ": NCCL goes over plain sockets"
         yield warning(
-            f"{len(unusable)} of {len(wanted)} port(s) cannot be used{rest}: {_describe(unusable)}",
+            f"{len(unusable)} of {len(wanted)} port(s) cannot be used{rest}: "
+            f"{_describe_ports(unusable)}",
             "ibstat; leave them out on all nodes: NCCL_IB_HCA=^NAME",
         )
 
@@ -124,7 +125,7 @@ def _find_wanted(facts: Fabric, environ: Mapping[str, str]) -> list[Port]:
     return [port for port in facts.ports if not value or parse_nccl(value).fits(port.card)]
 
 
-def _describe(ports: list[Port]) -> str:
+def _describe_ports(ports: list[Port]) -> str:
     words = []
     for port in ports[:_MOST_TOLD]:
         amiss = [] if port.state == "ACTIVE" else [port.state or "state not known"]

@@ -60,14 +60,14 @@ def read_interfaces(setting: Setting) -> tuple[Interface, ...]:
 
 
 def _interface(asked: socket.socket, name: str, sixes: Sequence[tuple[str, str]]) -> Interface:
-    flags = struct.unpack_from("H", _ask(asked, _GET_FLAGS, name), 16)[0]
-    raw = _ask(asked, _GET_ADDRESS, name)[20:24]
+    flags = struct.unpack_from("H", _ask_interface(asked, _GET_FLAGS, name), 16)[0]
+    raw = _ask_interface(asked, _GET_ADDRESS, name)[20:24]
     four = (socket.inet_ntop(socket.AF_INET, raw),) if any(raw) else ()
     six = tuple(address for address, of in sixes if of == name)
     return Interface(name, bool(flags & _UP), bool(flags & _LOOPBACK), four + six)
 
 
-def _ask(asked: socket.socket, what: int, name: str) -> bytes:
+def _ask_interface(asked: socket.socket, what: int, name: str) -> bytes:
     request = array.array("b", struct.pack("16s24x", os.fsencode(name)[:15]))
     try:
         fcntl.ioctl(asked, what, request)

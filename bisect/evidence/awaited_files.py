@@ -43,7 +43,7 @@ def find_awaited_files(
     polled = list(_list_polled(pid, threads, kernel))
     ends = find_holders([path for _, _, path, _ in polled])
     return tuple(
-        _describe(pid, thread, place, path, about, [end.pid for end in ends[path]])
+        _make_awaited_file(pid, thread, place, path, about, [end.pid for end in ends[path]])
         for thread, place, path, about in polled
     )
 
@@ -81,7 +81,7 @@ def _path_inside(pid: int, path: str) -> str:
     return f"/proc/{pid}/root{path}" if path.startswith("/") else f"/proc/{pid}/cwd/{path}"
 
 
-def _describe(
+def _make_awaited_file(
     pid: int, thread: int, place: str, path: str, about: os.stat_result, holders: Sequence[int]
 ) -> AwaitedFile:
     holder = next((one for one in holders if one != pid), None)

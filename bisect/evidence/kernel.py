@@ -208,7 +208,7 @@ def read_thread(pid: int, tid: int, missing: list[str]) -> Kernel | None:
             pass
     waits = None
     if tid != pid and call is not None and may_wait_for_input(call):
-        waits = parse_status(_read_text(f"/proc/{pid}/task/{tid}/status")).waits
+        waits = parse_process_status(_read_text(f"/proc/{pid}/task/{tid}/status")).waits
     written = None
     if tid != pid and about.state != "Z":
         written = read_io(pid, tid).get("wchar")
@@ -231,10 +231,10 @@ def parse_syscall(text: str, wchan: str = "") -> Syscall | None:
 
 def read_status(pid: int) -> ProcessStatus:
     """Return the tracer, the pending signals, the memory and the waits of a process."""
-    return parse_status(_read_text(f"/proc/{pid}/status"))
+    return parse_process_status(_read_text(f"/proc/{pid}/status"))
 
 
-def parse_status(text: str) -> ProcessStatus:
+def parse_process_status(text: str) -> ProcessStatus:
     """Return what is of use of the text of /proc/PID/status."""
     tracer, pending, waits = 0, 0, None
     memory: dict[str, int] = {}

@@ -73,7 +73,7 @@ def read_library_output(
     numbers = {facts.rank for facts in ranks}
     left = _MOST_BYTES
     for file in _find_files(ranks, error_files or {}):
-        data = _read_ends(file.path)
+        data = _read_file_ends(file.path)
         left -= len(data)
         if left < 0:
             return
@@ -141,7 +141,7 @@ def compile_file_pattern(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"^{text}$" if pattern.startswith("/") else rf"/{text}$")
 
 
-def _read_ends(path: str) -> bytes:
+def _read_file_ends(path: str) -> bytes:
     """Return the beginning and the end of a regular file, whole lines; b"" for another one."""
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

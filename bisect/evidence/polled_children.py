@@ -85,7 +85,7 @@ class _LoopBody:
                 return name in self.known
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
                 equal = isinstance(operator, ast.Is | ast.IsNot | ast.Eq | ast.NotEq)
-                number = _is_number(right) and not isinstance(left, ast.Call)
+                number = _is_number_literal(right) and not isinstance(left, ast.Call)
                 if equal and (_is_none(right) or number) and self._asks_for_status(left):
                     return True
                 if isinstance(operator, ast.In | ast.NotIn) and _is_none(left):
@@ -156,7 +156,7 @@ class _LoopBody:
         return False
 
 
-def _is_number(one: ast.expr) -> bool:
+def _is_number_literal(one: ast.expr) -> bool:
     return isinstance(one, ast.Constant) and type(one.value) is int
 
 

@@ -67,7 +67,7 @@ class RasAnswer:
     unnamed: tuple[tuple[int, int], ...] = ()
 
 
-def parse_status(data: bytes) -> RasAnswer | None:
+def parse_ras_status(data: bytes) -> RasAnswer | None:
     """Return what a status says, JSON or words; None for what is none, or is cut off."""
     text = data.decode(errors="replace")
     if not text.lstrip().startswith("{"):

@@ -113,7 +113,7 @@ def read_ray_cluster(pid: int, links: Mapping[int, str]) -> RayCluster | None:
     if not folder:
         return None
     below = f"/proc/{pid}/root{folder}"
-    status = parse_status(_read_end(f"{below}/monitor.log", _TAIL))
+    status = parse_cluster_status(_read_end(f"{below}/monitor.log", _TAIL))
     node, has = parse_node(_read_start(f"{below}/debug_state.txt", _HEAD))
     deaths = parse_deaths(_read_end(f"{below}/gcs_server.out", _DEATHS_TAIL), job)
     return RayCluster(
@@ -127,7 +127,7 @@ def read_ray_cluster(pid: int, links: Mapping[int, str]) -> RayCluster | None:
     )
 
 
-def parse_status(text: str) -> RayCluster:
+def parse_cluster_status(text: str) -> RayCluster:
     """Return the last whole status that the autoscaler wrote."""
     found = _STATUS.findall(text)
     last: str = found[-1] if found else ""

@@ -27,7 +27,6 @@ from ..base.masking import mask_text
 from ..base.proc import LARGEST, list_pids
 from ..base.process_facts import Descriptor, Futex, Syscall, Thread
 from . import kernel
-from .process import uid_of
 
 
 def renumber_threads(pid: int, threads: tuple[Thread, ...]) -> tuple[Thread, ...]:
@@ -83,7 +82,7 @@ FUTEX_WAITS = (FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_
 _PRIVATE = 128  # FUTEX_PRIVATE_FLAG: nobody outside the process has this lock
 _THREAD_ID = 0x3FFFFFFF  # FUTEX_TID_MASK
 _SHARED_MEMORY = "/dev/shm/"
-_SHARERS_LIMIT = 0.5  # seconds: the mappings of a process with torch take 2 ms to read
+_SHARERS_LIMIT = 1.0  # seconds: the mappings of a process with torch take 2 ms to read
 _MUTEX = struct.Struct("=IIIII")
 _HIGHEST_PID = 1 << 22  # PID_MAX_LIMIT
 _MOST_USERS = 4096
@@ -146,12 +145,13 @@ def _find_mapping(maps: str, address: int) -> list[str]:
 
 
 def find_sharers(pid: int, address: int) -> tuple[int, ...] | None:
-    """Return the other processes of the same user that have the same file below /dev/shm mapped as
-    a process has at an address; None where it has none there, or there are too many to look at.
+    """Return the other processes of the same session that have the same file below /dev/shm mapped
+    as a process has at an address: who shares a semaphore has inherited it, or its name. None where
+    it has none there, or there are too many to look at.
     """
-    began, owner = time.monotonic(), uid_of(pid)
+    began, session = time.monotonic(), _find_session(pid)
     mapping = _find_mapping(_read_maps(pid), address)
-    if not mapping or owner is None:
+    if not mapping or not session:
         return None
     device, inode = mapping[3:5]
     is_same = re.compile(rf"^\S+ \S+ \S+ {device} {inode}\s", re.MULTILINE)
@@ -159,9 +159,18 @@ def find_sharers(pid: int, address: int) -> tuple[int, ...] | None:
     for other in list_pids():
         if time.monotonic() > began + _SHARERS_LIMIT:
             return None
-        if other != pid and uid_of(other) == owner and is_same.search(_read_maps(other)):
+        is_near = other != pid and _find_session(other) == session
+        if is_near and is_same.search(_read_maps(other)):
             found.append(other)
     return tuple(found)
+
+
+def _find_session(pid: int) -> int:
+    """Return the session of a process, 0 if it is gone."""
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0
 
 
 def _read_maps(pid: int) -> str:

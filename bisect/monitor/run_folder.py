@@ -351,7 +351,7 @@ class RunFolder:
             return False
         written = self._staged.check()
         wanted = self.path
-        done = await self._ask(first, limit)
+        done = await self._ask_to_copy(first, limit)
         if done is None:
             self.trouble = f"{self.path} does not answer within {limit:.0f} s"
             return False
@@ -384,7 +384,7 @@ class RunFolder:
 
     # ---- the helper ----------------------------------------------------------------------------
 
-    async def _ask(self, first: bool, limit: float) -> dict[str, str] | None:
+    async def _ask_to_copy(self, first: bool, limit: float) -> dict[str, str] | None:
         """Have the helper copy; return what it says, None if it does not answer in time."""
         asked: Request = {
             "stage": None if self.stage is None else str(self.stage),

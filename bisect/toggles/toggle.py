@@ -209,14 +209,14 @@ def _chunks(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the words as flags, each with the values that follow it."""
     chunks: list[list[str]] = []
     for word in words:
-        if not chunks or (_begins(word) and not _is_number(word)):
+        if not chunks or (_begins(word) and not _is_number_word(word)):
             chunks.append([word])
         else:
             chunks[-1].append(word)
     return [tuple(chunk) for chunk in chunks]
 
 
-def _is_number(word: str) -> bool:
+def _is_number_word(word: str) -> bool:
     return word.lstrip("-").replace(".", "", 1).isdigit()
 
 

@@ -12,7 +12,7 @@ from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.evidence.nccl_ras import make_ras_logs
-from hangbisect.evidence.ras_answers import parse_status
+from hangbisect.evidence.ras_answers import parse_ras_status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ WORLD = 8
 
 def judged(counts: Sequence[dict[str, int] | None], looks: Sequence[Look]) -> Verdict:
     seen = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate(looks)]
-    answer = parse_status(json.dumps(json_status(counts)).encode())
+    answer = parse_ras_status(json.dumps(json_status(counts)).encode())
     assert answer is not None
     logs = make_ras_logs(answer, seen)
     ranks: list[RankFacts] = [

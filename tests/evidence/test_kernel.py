@@ -80,18 +80,18 @@ def test_a_pause_would_cut_a_write_short() -> None:
 
 def test_pending_signals_and_tracer() -> None:
     text = "Name:\tx\nTracerPid:\t77\nSigPnd:\t0000000000000002\nShdPnd:\t0000000000004000\n"
-    assert kernel.parse_status(text) == kernel.ProcessStatus(77, (2, 15))
+    assert kernel.parse_process_status(text) == kernel.ProcessStatus(77, (2, 15))
 
 
 def test_memory_and_swap() -> None:
     text = "Name:\tx\nVmRSS:\t    2048 kB\nVmSwap:\t       1 kB\nVmData:\t7 kB\n"
-    assert kernel.parse_status(text) == kernel.ProcessStatus(0, (), 2048 * 1024, 1024)
+    assert kernel.parse_process_status(text) == kernel.ProcessStatus(0, (), 2048 * 1024, 1024)
 
 
 @given(anything)
 def test_any_text_of_proc_is_taken(text: str) -> None:
     kernel.parse_syscall(text)
-    kernel.parse_status(text)
+    kernel.parse_process_status(text)
     kernel.parse_cgroups(text)
     list(kernel.parse_cgroup_mounts(text))
 

@@ -27,7 +27,7 @@ from hangbisect.evidence.nccl_ras import (
     find_unheard_ranks,
     make_ras_logs,
 )
-from hangbisect.evidence.ras_answers import RasAnswer, parse_status
+from hangbisect.evidence.ras_answers import RasAnswer, parse_ras_status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,7 +198,7 @@ def speaks(
 def test_json_is_asked_for_where_it_is_known() -> None:
     heard: list[str] = []
     with serving(speaks(json.dumps(one_behind()), heard, knows_json=True)) as address:
-        found = parse_status(ask_service(*address, LIMIT))
+        found = parse_ras_status(ask_service(*address, LIMIT))
     assert heard[0] == "client protocol 2"
     assert heard[-2:] == ["set format json", "verbose status"]
     assert found is not None
@@ -210,7 +210,7 @@ def test_an_older_one_answers_in_words() -> None:
     """2.24 to 2.28.3 know no SET FORMAT: they say so, and go on."""
     heard: list[str] = []
     with serving(speaks(BEHIND_24, heard, knows_json=False)) as address:
-        found = parse_status(ask_service(*address, LIMIT))
+        found = parse_ras_status(ask_service(*address, LIMIT))
     assert heard[-1] == "verbose status"
     assert found is not None
     (one,) = found.communicators
@@ -220,7 +220,7 @@ def test_an_older_one_answers_in_words() -> None:
 def test_an_answer_in_small_parts_is_read_to_its_end() -> None:
     text = json.dumps(one_behind())
     with serving(speaks(text, [], knows_json=True, pause=0.001, part=100)) as address:
-        assert parse_status(ask_service(*address, LIMIT)) is not None
+        assert parse_ras_status(ask_service(*address, LIMIT)) is not None
 
 
 def test_one_that_never_comes_to_an_end_costs_the_limit() -> None:
@@ -249,8 +249,8 @@ def test_one_that_breaks_off_is_no_answer() -> None:
     """JSON that is cut off, and a status in words without its last part."""
     half = json.dumps(one_behind())[:700]
     with serving(speaks(half, [], knows_json=True)) as address:
-        assert parse_status(ask_service(*address, LIMIT)) is None
-    assert parse_status(BEHIND_24[: BEHIND_24.index("Warnings")].encode()) is None
+        assert parse_ras_status(ask_service(*address, LIMIT)) is None
+    assert parse_ras_status(BEHIND_24[: BEHIND_24.index("Warnings")].encode()) is None
 
 
 def test_more_than_a_status_is_not_read() -> None:
@@ -288,7 +288,7 @@ def ranks(world: int = 8) -> list[RankFacts]:
 
 
 def parsed(status: dict[str, Any] | str) -> RasAnswer:
-    found = parse_status((status if isinstance(status, str) else json.dumps(status)).encode())
+    found = parse_ras_status((status if isinstance(status, str) else json.dumps(status)).encode())
     assert found is not None
     return found
 
@@ -478,7 +478,7 @@ def test_whatever_it_answers_nothing_is_raised(answer: Any) -> None:
         {"communicators": [whole["communicators"][0] | {"ranks": answer}]},
         {"communicators": [whole["communicators"][0] | {"missing_ranks": answer}]},
     ):
-        found = parse_status(json.dumps(status).encode())
+        found = parse_ras_status(json.dumps(status).encode())
         if found is not None:
             describe_status(found, [100])
             make_ras_logs(found, ranks())
@@ -487,7 +487,7 @@ def test_whatever_it_answers_nothing_is_raised(answer: Any) -> None:
 
 @given(st.integers(0, len(BEHIND_24)), st.integers(0, len(BEHIND_24)), st.text(max_size=20))
 def test_nor_for_garbled_words(start: int, end: int, between: str) -> None:
-    found = parse_status((BEHIND_24[:start] + between + BEHIND_24[end:]).encode())
+    found = parse_ras_status((BEHIND_24[:start] + between + BEHIND_24[end:]).encode())
     if found is not None:
         describe_status(found, [100])
         make_ras_logs(found, ranks())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.evidence.nccl_ras import describe_status, find_unheard_ranks
-from hangbisect.evidence.ras_answers import Communicator, RasAnswer, parse_status
+from hangbisect.evidence.ras_answers import Communicator, RasAnswer, parse_ras_status
 
 from .test_nccl_ras import json_status, parsed, ranks
 
@@ -251,7 +251,7 @@ def test_the_sample_of_nccls_page_in_json() -> None:
     one["ranks"][0] |= {"host": "172.16.64.245", "pid": 1524344}
     one["missing_ranks"][0] |= {"host": "172.16.64.245", "pid": 1524345, "cuda_dev": 1}
     one |= {"secondary_hash": "0xb7e7187447156001:0xb8242ed28a71381e", "ranks_count": 1}
-    answer = parse_status(json.dumps(status).encode())
+    answer = parse_ras_status(json.dumps(status).encode())
     assert answer is not None
     (missing,) = only(answer).missing
     assert (missing.rank, missing.pid, missing.answered, missing.dead) == (1, 1524345, False, False)

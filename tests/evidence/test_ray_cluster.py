@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hangbisect.evidence.ray_cluster import (
     find_logs,
+    parse_cluster_status,
     parse_deaths,
     parse_node,
-    parse_status,
     read_ray_cluster,
 )
 
@@ -56,16 +56,18 @@ EXIT = (
 
 def test_the_last_status_tells_what_is_asked_for_and_what_there_is() -> None:
     none = STATUS.format(active="1 node_f0e6", demands="(no resource demands)")
-    found = parse_status(none + STATUS.format(active="1 node_f0e6", demands=DEMAND))
+    found = parse_cluster_status(none + STATUS.format(active="1 node_f0e6", demands=DEMAND))
     assert found.demands == (DEMAND,)
     assert found.nodes == 1
     assert found.usage[:2] == (("CPU", "0.0", "4.0"), ("GPU", "0.0", "1.0"))
-    assert parse_status(none).demands == ()
-    assert parse_status(STATUS.format(active="3 gpu_node\n 1 head", demands=DEMAND)).nodes == 4
+    assert parse_cluster_status(none).demands == ()
+    assert (
+        parse_cluster_status(STATUS.format(active="3 gpu_node\n 1 head", demands=DEMAND)).nodes == 4
+    )
 
 
 def test_a_log_without_a_status_tells_nothing() -> None:
-    found = parse_status("no space left on device")
+    found = parse_cluster_status("no space left on device")
     assert (found.nodes, found.demands, found.usage) == (None, (), ())
 
 

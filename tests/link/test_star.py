@@ -166,7 +166,7 @@ def test_the_lead_knows_by_how_much_a_clock_is_wrong() -> None:
         async with star() as made:
             nodes = [made.node(number) for number in range(2)]
             await until(lambda: all(one.is_led for one in nodes))
-            await until(lambda: all(error < 1.0 for error in made.clock_errors()))
+            await until(lambda: [error < 0.5 for error in made.clock_errors()] == [True, True])
             told = report_of(join_of(1), asks=True)
             clock = replace(told.record.clock, wall=told.record.clock.wall - 3600.0)
             told = replace(told, record=replace(told.record, clock=clock))

@@ -30,7 +30,7 @@ def number_sglang_scheduler(values: Mapping[str, Any]) -> GroupNumbers | None:
     stages: Any = getattr(given, "pp_size", 1)
     rank: Any = values.get("tp_rank")
     stage: Any = values.get("pp_rank", 0)
-    if not all(map(_is_number, (size, stages, rank, stage))):
+    if not all(map(_is_rank_number, (size, stages, rank, stage))):
         return None
     alone = getattr(given, "enable_dp_attention", False) or values.get("dp_rank") is None
     engine, engines = (0, 1) if alone else (values["dp_rank"], getattr(given, "dp_size", 1))
@@ -38,10 +38,14 @@ def number_sglang_scheduler(values: Mapping[str, Any]) -> GroupNumbers | None:
 
 
 def _make_numbers(rank: Any, size: Any, engine: Any, engines: Any) -> GroupNumbers | None:
-    if not all(map(_is_number, (rank, size, engine, engines))) or rank >= size or engine >= engines:
+    if (
+        not all(map(_is_rank_number, (rank, size, engine, engines)))
+        or rank >= size
+        or engine >= engines
+    ):
         return None
     return GroupNumbers(engine * size + rank, size * engines)
 
 
-def _is_number(value: Any) -> bool:
+def _is_rank_number(value: Any) -> bool:
     return isinstance(value, int) and value >= 0

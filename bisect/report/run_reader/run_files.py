@@ -193,7 +193,7 @@ class FolderFiles:
 
     def head(self, name: str, most: int) -> bytes | None:
         """Return the first `most` bytes of a file; None if there is none, or it cannot be read."""
-        found = self._tried(name, lambda: _read_ends(self.folder / name, most, 0))
+        found = self._tried(name, lambda: _read_first_and_last(self.folder / name, most, 0))
         if found is None:
             return None
         data, size = found
@@ -203,7 +203,7 @@ class FolderFiles:
 
     def whole(self, name: str, most: int) -> bytes | None:
         """Return a file; None if there is none, it cannot be read, or it is larger than `most`."""
-        found = self._tried(name, lambda: _read_ends(self.folder / name, most, 0))
+        found = self._tried(name, lambda: _read_first_and_last(self.folder / name, most, 0))
         if found is None:
             return None
         data, size = found
@@ -225,7 +225,9 @@ class FolderFiles:
                 if left <= 0 or time.monotonic() > self._until:
                     break
                 with contextlib.suppress(OSError):
-                    found[name] = _read_ends(self.folder / below / name, min(each, left), 0)[0]
+                    found[name] = _read_first_and_last(
+                        self.folder / below / name, min(each, left), 0
+                    )[0]
                     left -= len(found[name])
 
         self._tried(below, read)
@@ -233,7 +235,7 @@ class FolderFiles:
 
     def both_ends(self, name: str, first: int, last: int) -> tuple[bytes, bytes] | None:
         """Return how a file begins and, if it is larger, how it ends; None as for `head`."""
-        found = self._tried(name, lambda: _read_ends(self.folder / name, first, last))
+        found = self._tried(name, lambda: _read_first_and_last(self.folder / name, first, last))
         if found is None:
             return None
         data, size = found
@@ -270,7 +272,7 @@ class FolderFiles:
         return None
 
 
-def _read_ends(path: Path, first: int, last: int) -> tuple[bytes, int]:
+def _read_first_and_last(path: Path, first: int, last: int) -> tuple[bytes, int]:
     """Return how a file begins and how it ends, all of it if it is not larger; and its size.
 
     Raises OSError, also if it is no regular file: links lead elsewhere, and FIFOs block.
