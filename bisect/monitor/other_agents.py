@@ -168,7 +168,7 @@ class OtherAgents:
         self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
         """Return the verdict on all nodes, or which of them is at work."""
-        answers = [one for one in answers if one.facts]
+        answers = sorted((a for a in answers if a.facts), key=lambda a: a.join.host)
         at_work = next((one for one in answers if one.facts[0].moved), None)
         if at_work is not None:
             return Judged(0, goes_on=f"{at_work.join.host} is at work ({at_work.facts[0].moved})")
