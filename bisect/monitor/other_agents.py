@@ -1,0 +1,197 @@
+"""The watches around the launchers of a job's nodes, before there is a rank: torchrun's agents wait
+for one another, and who watches one of them sees that some have not come, perhaps not which.
+
+They join as the monitors of ranks do later (other_nodes.py): who watches on the machine at which
+the agents meet leads, and gives one verdict for all. Loaded once an agent that has to meet others
+stands still. Whatever fails here, each watch tells what it sees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from ..base.addresses import host_of, port_of
+from ..base.deadline import call_with_limit
+from ..base.identity import UnknownRank
+from ..base.node_record import NodeClock, make_node_record
+from ..base.rank_facts import Ended
+from ..base.variables import TOKEN_VARIABLE
+from ..diagnosis.node_rendezvous import compare_agents
+from ..diagnosis.snapshot import Snapshot
+from ..diagnosis.verdict import judge_snapshot
+from ..link.handshake import Credentials
+from ..link.lead import Lead, NodeAnswer, Unseen
+from ..link.messages import Digest, Join, Judged, Report
+from ..link.node import Address, NodeLink
+from .copy_run import write
+from .lead_address import (
+    FILE_LIMIT,
+    TOKEN_FILE,
+    list_lead_places,
+    listen_at,
+    read_token,
+    resolve_places,
+)
+from .monitor_process import call_in_thread
+from .other_nodes import add_nodes, describe_as_lost
+from .watcher_verdict import LauncherJudgement, blame_launcher
+
+if TYPE_CHECKING:
+    from .watcher import SupervisedCommand
+
+JOIN_LIMIT = 10.0  # seconds for the watches to find each other, before one is on its own
+
+
+class OtherAgents:
+    """The link of one watch to those of the other nodes."""
+
+    def __init__(
+        self,
+        around: SupervisedCommand,
+        place: str,
+        say: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        """`place` is where the agents meet, as host:port; `wake` is called when the lead asks for
+        something.
+        """
+        self._around, self._say = around, say
+        self._host, self._port = host_of(place), port_of(place)
+        self._lead: Lead | None = None
+        self._token = os.environ.get(TOKEN_VARIABLE, "").encode()
+        self._joint: LauncherJudgement | None = None  # made by us, who lead
+        self._began = time.monotonic()
+        host = socket.gethostname()
+        join = Join(f"{host} {os.getpid()}", host, secrets.token_hex(8), (), 0)
+        self._link = NodeLink(join, self._find, lambda: Digest(()), wake)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def question(self) -> int:
+        """Return the inquiry for which the lead wants a look, or has a verdict already that nobody
+        here has taken; 0 for none.
+        """
+        link, judged = self._link, self._link.judged
+        if not link.is_led:
+            return 0
+        has_verdict = judged is not None and judged.verdict is not None
+        return link.asked or (judged.inquiry if judged is not None and has_verdict else 0)
+
+    async def begin(self) -> None:
+        """Lead, if the agents meet on this machine, and join. Never waits for another node."""
+        token = self._token or secrets.token_hex(16).encode()
+        lead = Lead(self._credentials(token), socket.gethostname(), self._judge, self._say)
+        if not await listen_at(lead, await self._list_addresses()):
+            self._lead = lead
+            if not self._token:
+                await self._leave_token(token)
+            self._token = token
+        self._task = asyncio.create_task(self._link.run())
+
+    async def end(self, why: str) -> None:
+        """Say why we are not there any longer, and let go of all connections."""
+        with contextlib.suppress(Exception):
+            await self._link.leave(why)
+        if self._task is not None:
+            self._task.cancel()
+        if self._lead is not None:
+            self._lead.close()
+
+    async def _leave_token(self, token: bytes) -> None:
+        """Write the token into the run folder, for watches of nodes that share it."""
+        text = json.dumps({"token": token.decode()})
+        with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+            folder = str(self._around.run_dir)
+            await call_with_limit(write, {TOKEN_FILE: text}, folder, limit=FILE_LIMIT)
+
+    def _credentials(self, token: bytes) -> Credentials:
+        identity = repr((os.getuid(), "agents", self._port))
+        return Credentials(blake2b(identity.encode(), digest_size=8).hexdigest(), token)
+
+    async def _list_addresses(self) -> list[Address]:
+        found = await resolve_places(list_lead_places(self._host, self._port))
+        return [one for addresses in found.values() for one in addresses]
+
+    async def _find(self) -> tuple[Sequence[Address], Credentials]:
+        """Return where to look for the lead, and what to prove: nowhere without a token."""
+        token = self._token
+        if not token:  # that of a run before this one, perhaps: it is read anew each time
+            path = self._around.run_dir / TOKEN_FILE
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                token = (await call_with_limit(read_token, path, limit=FILE_LIMIT)).encode()
+        return await self._list_addresses() if token else (), self._credentials(token)
+
+    # ---- as a node -------------------------------------------------------------------------------
+
+    async def hear(
+        self, here: LauncherJudgement, ended: Ended, moved: str, inquiry: int
+    ) -> Judged | None:
+        """Return what the lead says of all nodes, once it has heard this one and what `moved` here;
+        None: it is not heard, and this node is on its own.
+        """
+        link = self._link
+        await link.wait_until_led(self._began + JOIN_LIMIT - time.monotonic())
+        if not link.is_led:
+            return None
+        link.asked = 0
+        if not inquiry:  # what was judged before is of another moment
+            link.judged = None
+        try:
+            if link.judged is None:
+                self._report(here, ended, moved, inquiry)
+        except (ConnectionError, ValueError):
+            return None
+        return await link.wait_for_judgement()
+
+    def _report(self, here: LauncherJudgement, ended: Ended, moved: str, inquiry: int) -> None:
+        verdict, facts, seen, _ = here
+        host = socket.gethostname()
+        # The launcher is in the place of rank 0 here, and so it is on each node.
+        ranks = [replace(r, rank=UnknownRank(host, r.pid), moved=moved) for r in seen.ranks]
+        clock = NodeClock(time.monotonic(), time.time())
+        record = make_node_record(host, replace(facts, local_ranks=()), ranks, clock)
+        report = Report(inquiry, record, verdict, ended, looks=0, asks=not inquiry)
+        self._link.report(report, ranks)
+
+    def take_joint(self) -> LauncherJudgement | None:
+        """Return our verdict on all nodes, and what it rests on; None where we do not lead."""
+        joint, self._joint = self._joint, None
+        return joint
+
+    # ---- as the lead -----------------------------------------------------------------------------
+
+    async def _judge(
+        self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
+    ) -> Judged:
+        """Return the verdict on all nodes, or which of them is at work."""
+        answers = [one for one in answers if one.facts]
+        at_work = next((one for one in answers if one.facts[0].moved), None)
+        if at_work is not None:
+            return Judged(0, goes_on=f"{at_work.join.host} is at work ({at_work.facts[0].moved})")
+        self._joint = await call_in_thread(_judge_agents, answers, unseen)
+        return Judged(0, self._joint[0])
+
+
+def _judge_agents(answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]) -> LauncherJudgement:
+    """Return the verdict on the launchers of all nodes: that on the one which tells most."""
+    agents = {one.join.host: one.facts[0].looks for one in answers if one.facts[0].looks}
+    kept, disagreements = compare_agents(agents) if agents else (answers[0].join.host, [])
+    chosen = next(one for one in answers if one.join.host == kept)
+    facts, own = chosen.report.record.job, chosen.report.verdict
+    notes = (*facts.notes, *disagreements)
+    facts = replace(facts, notes=notes, lost_nodes=tuple(map(describe_as_lost, unseen)))
+    seen = Snapshot([replace(one, rank=0) for one in chosen.facts])
+    verdict, graph = judge_snapshot(facts, seen)
+    verdict = replace(blame_launcher(verdict), outcome=own.outcome, seconds=own.seconds)
+    verdict = replace(add_nodes(verdict, answers, unseen), partial=True)
+    return verdict, facts, seen, graph
