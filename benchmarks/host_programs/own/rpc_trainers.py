@@ -27,12 +27,12 @@ def train(round_number):
 
 def main():
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=0)
     names = ["coordinator", *(f"trainer{n}" for n in range(1, world))]
-    rpc.init_rpc(names[rank], rank=rank, world_size=world, rpc_backend_options=options)
+    rpc.init_rpc(names[rank], rank=rank, world_size=world)
     if rank == 0:
         for round_number in range(8):
-            calls = [rpc.rpc_async(name, train, args=(round_number,)) for name in names[1:]]
+            rounds = {"args": (round_number,), "timeout": 0}
+            calls = [rpc.rpc_async(name, train, **rounds) for name in names[1:]]
             torch.stack([call.wait() for call in calls]).mean(0)
     rpc.shutdown()
 
