@@ -73,6 +73,15 @@ def test_a_name_that_means_another_machine_on_one_host_is_a_place_of_its_own() -
     assert found.ranks.waiting == (0, 1)
 
 
+def test_who_is_seen_at_a_try_slept_before() -> None:
+    ranks = [at(0, serving("29500"), "29500"), at(1, connected("29500", 100), "29500")]
+    (main,) = TRIES.kernel
+    connects = replace(TRIES, at=103.0, kernel=(replace(main, syscall=None),))
+    tries = rank(2, TRIES, connects, reached=11, environment=at(2, TRIES, "29500").environment)
+    found = verdict(*ranks, replace(tries, host="n02"))
+    assert found.ranks.culprit == (2,)
+
+
 def test_who_has_not_come_to_the_store_yet_is_not_astray() -> None:
     waits = replace(GROUP, ppid=AGENT)
     assert not mismatch([at(0, serving("29500"), "29500"), at(1, waits, "29500")])

@@ -384,3 +384,16 @@ def test_a_thread_that_waits_to_send_reads_from_no_server(call: str, is_silent: 
     asks = replace(task, syscall=replace(task.syscall, descriptors=on(SILENT)))
     found = causes_of((job(), [first(replace(loads, kernel=(main, asks))), held(1)]))
     assert ("endpoint-silent" in found) == is_silent
+
+
+@pytest.mark.parametrize(("call", "is_silent"), [("recvfrom", True), ("sendto", False)])
+def test_who_waits_to_send_reads_from_no_server(call: str, is_silent: bool) -> None:
+    one = look(
+        *READS,
+        "put SP/requests/api.py:133",
+        "<module> train.py:9",
+        call=call,
+        descriptors=on(SILENT),
+        sockets=(SILENT,),
+    )
+    assert ("endpoint-silent" in causes_of(only_first(one))) == is_silent
