@@ -17,7 +17,6 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Socket
 from ..base.verdict_facts import Wait
 from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
-from .process_snapshot import ProcessSnapshot
 from .single_ranks import SingleRank
 
 _CONNECTS = "_create_c10d_store"
@@ -107,19 +106,22 @@ def _read_rendezvous_claim(
         ("localhost" if is_loopback(host) else host, port),
         connected or serves,
         serves,
-        _tries_again(view, port),
+        _tries_again(single_rank, port),
         number(claims),
     )
 
 
-def _tries_again(view: ProcessSnapshot | None, port: str) -> bool:
-    """Return whether a rank sleeps between two tries to reach the store: nobody listens where it
-    looks, and what is lost on the way would be asked for still.
+def _tries_again(single_rank: SingleRank, port: str) -> bool:
+    """Return whether a rank is seen to sleep between two tries to reach the store: nobody listens
+    where it looks, and what is lost on the way would be asked for still.
     """
-    if view is None or view.call_name not in _SLEEPS:
+    view = single_rank.view
+    if view is None or not any(frame.name == _CONNECTS for frame in view.frames):
         return False
-    inside = any(frame.name == _CONNECTS for frame in view.frames)
-    return inside and not any(port_of(one.peer) == port for one in view.look.sockets)
+    tasks = (task for look in single_rank.facts.looks for task in look.kernel)
+    calls = [task.syscall for task in tasks if task.tid == view.look.pid]
+    sleeps = any(call is not None and call.name in _SLEEPS for call in calls)
+    return sleeps and not any(port_of(one.peer) == port for one in view.look.sockets)
 
 
 def _is_store_connection(

@@ -125,7 +125,7 @@ def _reads_from_outside(scene: Scene) -> Found | None:
     for socket in _find_asked_sockets(scene):
         where = _server_at(scene, socket)
         caller = _find_caller(scene, socket)
-        if not where or CODE_OF_PEERS.search(caller) or _is_sent_by_a_thread(scene, socket):
+        if not where or CODE_OF_PEERS.search(caller) or _is_sent_to(scene, socket):
             continue
         values = {"peer": where, "limit": _advise_time_limit(scene)}
         doubtful = not _is_a_request(scene, caller) or _may_be_a_rank(scene, socket)
@@ -137,10 +137,10 @@ def _reads_from_outside(scene: Scene) -> Found | None:
     return None
 
 
-def _is_sent_by_a_thread(scene: Scene, socket: Socket) -> bool:
-    """Return whether a thread waits to send over a socket: its peer does not read."""
+def _is_sent_to(scene: Scene, socket: Socket) -> bool:
+    """Return whether it, or a thread of it, waits to send over a socket: its peer does not read."""
     look = scene.view.look if scene.view is not None else None
-    calls = [t.syscall for t in look.kernel if t.tid != look.pid] if look is not None else []
+    calls = [task.syscall for task in look.kernel] if look is not None else []
     path = f"socket:[{socket.inode}]"
     return any(
         call is not None
