@@ -8,10 +8,9 @@ most likely waits for that one to go on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise, takewhile
+from itertools import pairwise
 
 from ..base.identity import RankId
-from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from .blocked_syscalls import is_open_to_peers
@@ -21,7 +20,6 @@ from .rank_waits import is_anonymous
 from .single_ranks import is_gone
 from .time_limits import is_asleep, read_time_left, waits_anew
 
-_FUTURE = "PythonFutureWrapper::wait"  # torch/csrc/jit/python/pybind_utils.h
 _LONGEST_PAUSE = 60.0  # seconds: whoever sleeps for longer in one go does not look again and again
 
 
@@ -37,31 +35,8 @@ def split_by_named_wait(
         for r in living
         if _looks_again(r) or hears_who_comes(case, r.rank) or _asks_own_server(case, r)
     )
-    serving = [r.rank for r in living if _runs_a_call(r)]
-    if serving:
-        futures = (r.rank for r in living if r.rank not in serving and _awaits_future(case, r))
-        unnamed = (*unnamed, *futures)
-    named = tuple(
-        r.rank
-        for r in living
-        if r.rank not in unnamed and (r.rank in serving or _has_reason(case, r))
-    )
+    named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
     return unnamed, named
-
-
-def _runs_a_call(facts: RankFacts) -> bool:
-    """Return whether a thread of a rank stands in a function that another worker called."""
-    threads = facts.looks[-1].threads if facts.looks else ()
-    return any(find_role(thread.frames, Role.SERVES_WORKER) is not None for thread in threads)
-
-
-def _awaits_future(case: Case, facts: RankFacts) -> bool:
-    """Return whether a rank waits for a future of torch's, as rpc_async() returns one: only its
-    native frame says so.
-    """
-    view = case.rank_waits[facts.rank].view
-    native = takewhile(lambda frame: frame.native, view.frames if view is not None else ())
-    return any(_FUTURE in frame.name for frame in native)
 
 
 def _looks_again(facts: RankFacts) -> bool:

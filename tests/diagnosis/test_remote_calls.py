@@ -212,23 +212,3 @@ def test_of_more_ranks_the_only_one_that_runs_a_function_is_only_if_its_number_a
 
 def test_ranks_that_are_not_seen_may_be_meant_as_well() -> None:
     assert _calls_whom("trainer", Worker(1, "", True), world=4) is None
-
-
-def awaits_a_future(native: bool = True) -> Look:
-    """A rank that waits for what rpc_async() returned."""
-    made = look("torch::jit::PythonFutureWrapper::wait <libtorch_python.so>:0", "main train.py:36")
-    main = made.threads[0]
-    first = replace(main.frames[0], native=True)
-    frames = (first, main.frames[1]) if native else main.frames[1:]
-    return replace(made, threads=(replace(main, frames=frames),))
-
-
-def test_who_waits_for_a_future_waits_for_the_one_that_runs_a_function() -> None:
-    ranks = [rank(0, awaits_a_future()), rank(1, leaves()), rank(2, serves(leaves(), *NEVER))]
-    found = judge_job(job(world=3), ranks)
-    assert tuple(found.ranks.culprit) == (2,)
-    assert {*found.ranks.waiting} == {0, 1}
-
-
-def test_a_future_of_nobody_seen_to_run_anything_accuses_who_waits() -> None:
-    assert culprits(rank(0, awaits_a_future()), rank(1, leaves())) == (0,)
