@@ -8,6 +8,9 @@ started twice: under `hangbisect run` on each host (`run`; what its monitors wro
 together by `hangbisect merge`: `files`; with --apart they do not talk to each other), and without
 us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`).
 
+OWN_CASES (host_own_cases.py) are jobs as users write them: trainings, pipelines, servers and
+workers, agents that do not agree. Those that are healthy must not be called a hang, and end well.
+
 Right is an answer that blames this rank on this host and no other, has one of the causes, and is
 given once: by `run` one heading of a verdict on all hosts together.
 """
@@ -18,6 +21,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +33,8 @@ from typing import Any
 
 import hosts_services
 import jobs
+from host_case import Case, OwnCase
+from host_own_cases import OWN_CASES
 from hosts import Host, Hosts, missing
 
 PROGRAMS = Path(__file__).with_name("host_programs")
@@ -47,28 +53,6 @@ connections = []
 while True:
     connections.append(server.accept())
 """
-
-
-@dataclass(frozen=True)
-class Case:
-    """A hang, and what is right to be said of it."""
-
-    name: str
-    program: str  # of host_programs
-    kind: str  # what one rank does: faults.py
-    place: str
-    nodes: int
-    culprit: int  # a rank; -1: none is to blame
-    causes: tuple[str, ...]
-    a_node: int = 1  # ranks of a host
-    agents: bool = (
-        False  # started by torchrun; else each rank by its variables, as by srun; two by start.py
-    )
-    outcomes: tuple[str, ...] = ("hang", "silent")
-    absent: int = -1  # the host that never starts
-    c10d: bool = False  # its agents meet by c10d, and are numbered as they come
-    unlike: tuple[int, str] = (-1, "")  # a host, and the flag of its agent that is another one
-    says: str = ""  # is found in what the verdict says
 
 
 _SERVICES = ("service-silent", "endpoint-silent")
@@ -120,19 +104,6 @@ CASES: tuple[Case, ...] = (
         absent=3,
         says="3 of 4 nodes",
         c10d=True,
-    ),
-    Case(
-        *("c10d-other-id", "train", "", "", 4, -1, _UNMET),
-        agents=True,
-        says="--rdzv-id is ",
-        c10d=True,
-        unlike=(2, "--rdzv-id=another"),
-    ),
-    Case(
-        *("gloo-number-twice", "train", "", "", 4, -1, _UNMET),
-        agents=True,
-        says="--node-rank is 1 on n2 and on n3",
-        unlike=(2, "--node-rank=1"),
     ),
 )
 
@@ -188,6 +159,8 @@ CASES += (
     Case("gloo-marker", "train", "marker", "first", 4, 3, _MARKERS, agents=True),
 )
 
+CASES += OWN_CASES
+
 
 @dataclass
 class Told:
@@ -209,9 +182,13 @@ class Job:
         self.nodes, self.outside = made.all[: case.nodes], made.all[-1]
         self._started: list[subprocess.Popen[str]] = []
         self._begin_world()
+        self._commands: list[subprocess.Popen[str]] = []
         for number, host in enumerate(self.nodes):
             if number != case.absent:
-                self._start(host, [*before, *self._words(number)], self._environ(number) | environ)
+                words = [*before, *self._words(number)]
+                if isinstance(case, OwnCase) and case.late[0] == number:
+                    words = ["sh", "-c", f'sleep {case.late[1]}; exec "$@"', "sh", *words]
+                self._start(host, words, self._environ(number) | environ)
 
     def _begin_world(self) -> None:
         """Start what is outside of the job: a service that is silent, a holder of a lock."""
@@ -219,15 +196,35 @@ class Job:
         words = [sys.executable, "-c", _SERVICE]
         self._started.append(self.outside.start(words, **quiet))
         for number, host in enumerate(self.nodes):
-            for file in PROGRAMS.glob("*.py"):
+            programs = PROGRAMS.glob("*.py")
+            if isinstance(case, OwnCase):
+                programs = PROGRAMS.glob(f"own/{case.program}.py")
+            for file in programs:
                 shutil.copy(file, host.inside_folder)
             if case.kind == "flock" and number == case.culprit // case.a_node:
                 holds = ["flock", "/tmp/cache.lock", "sleep", "100000"]
                 self._started.append(host.start(holds, folder="/tmp", **quiet))
+        if isinstance(case, OwnCase):
+            self._prepare(case, quiet)
         time.sleep(1.0)
+
+    def _prepare(self, case: OwnCase, quiet: dict[str, Any]) -> None:
+        """Run what comes before the job on its hosts, and start what goes on beside it."""
+        for number, command in case.before:
+            host, words = self.made[number], ["sh", "-c", command]
+            if command.endswith("&"):
+                self._started.append(host.start([*words[:2], command[:-1]], folder="/tmp", **quiet))
+                continue
+            done = host.run(words)
+            if done.returncode:
+                raise RuntimeError(f"{case.name}: {command}: {done.stderr}")
 
     def _words(self, number: int) -> list[str]:
         case, program = self.case, f"{self.case.program}.py"
+        if isinstance(case, OwnCase):
+            command = case.commands.get(number, case.command).replace("$NODE", str(number))
+            first, *others = command.split()
+            return [str(SCRIPTS / first), *others]
         if not case.agents:
             starts = ["start.py"] if case.a_node > 1 else []
             return [sys.executable, *starts, program]
@@ -237,30 +234,41 @@ class Job:
             agent += ["--rdzv-backend=c10d", "--rdzv-endpoint=n1:29400", "--rdzv-id=job"]
         else:
             agent += [f"--node-rank={number}", "--master-addr=n1", "--master-port=29400"]
-        host, flag = case.unlike
-        if number == host:
-            name = flag.partition("=")[0]
-            agent = [flag if word.startswith(f"{name}=") else word for word in agent]
         return [*agent, program]
 
     def _environ(self, number: int) -> dict[str, str]:
         case = self.case
         fault = {"FAULT_RANK": str(case.culprit), "FAULT_KIND": case.kind}
         fault |= {"FAULT_PLACE": case.place, "FAULT_SERVICE": f"{self.outside.name}:9300"}
+        if isinstance(case, OwnCase):
+            fault = {"OMP_NUM_THREADS": "1"}
         if case.agents:
-            return fault | {"OMP_NUM_THREADS": "1"}
+            return fault | self._own_environ(number) | {"OMP_NUM_THREADS": "1"}
         return {
             **fault,
             **({"RANK": str(number), "LOCAL_RANK": "0"} if case.a_node == 1 else {}),
             **{"WORLD_SIZE": str(case.nodes * case.a_node), "GROUP_RANK": str(number)},
             "LOCAL_WORLD_SIZE": str(case.a_node),
             **{"GROUP_WORLD_SIZE": str(case.nodes), "MASTER_ADDR": "n1", "MASTER_PORT": "29400"},
+            **self._own_environ(number),
         }
+
+    def _own_environ(self, number: int) -> dict[str, str]:
+        return self.case.environ.get(number, {}) if isinstance(self.case, OwnCase) else {}
 
     def _start(self, host: Host, words: list[str], environ: dict[str, str]) -> None:
         with self._log(host).open("w") as log:
             streams: dict[str, Any] = {"stdout": log, "stderr": log}
-            self._started.append(host.start(words, environ, **streams))
+            self._commands.append(host.start(words, environ, **streams))
+        self._started.append(self._commands[-1])
+
+    def has_ended(self) -> bool:
+        """Return whether the commands of all hosts are over."""
+        return all(one.poll() is not None for one in self._commands)
+
+    def statuses(self) -> list[int | None]:
+        """Return how the commands of the hosts ended."""
+        return [one.poll() for one in self._commands]
 
     def _log(self, host: Host) -> Path:
         return self.made.root / f"said-{host.name}"
@@ -324,7 +332,9 @@ def watch(case: Case, made: Hosts, apart: bool) -> list[Told]:
     there = case.nodes - (case.absent >= 0)
     end = began + LIMIT
     while time.monotonic() < end and not (
-        job.headings() and (not apart or len(job.verdicts()) >= there)
+        job.has_ended()
+        if is_healthy(case)
+        else job.headings() and (not apart or len(job.verdicts()) >= there)
     ):
         time.sleep(0.25)
     seconds = time.monotonic() - began
@@ -332,6 +342,10 @@ def watch(case: Case, made: Hosts, apart: bool) -> list[Told]:
     verdicts, headings = job.verdicts(), job.headings()
     first = next((one for one in verdicts if one["outcome"] != "ok"), {})
     told = [Told("run", first, len(headings), seconds, job.said())]
+    if is_healthy(case):
+        last = verdicts[-1] if verdicts and not first else first
+        ends = "".join(f"\nstatus {status}" for status in job.statuses())
+        told = [Told("run", last, len(headings), seconds, f"{told[0].said}{ends}")]
     job.end()
     told.append(merge(job))
     return told
@@ -352,7 +366,10 @@ def merge(job: Job) -> Told:
 def attach(case: Case, made: Hosts) -> Told:
     """Start a case without us, let it stand still, and ask all its hosts."""
     job = Job(case, made, [])
-    job.wait_until_still()
+    if isinstance(case, OwnCase) and case.healthy:
+        time.sleep(case.ask_at)
+    else:
+        job.wait_until_still()
     names = ",".join(h.name for n, h in enumerate(job.nodes) if n != case.absent)
     words = [HANGBISECT, "attach", "--hosts", names, "--json", "--run-dir", "asked"]
     began = time.monotonic()
@@ -380,27 +397,63 @@ def find_faults(case: Case, told: Told) -> list[str]:
     verdict = told.verdict
     if not verdict:
         return ["no verdict"]
-    culprit = [] if case.culprit < 0 else [case.culprit]
-    host = f"n{case.culprit // case.a_node + 1}"
-    named = {one["host"] for one in verdict["where"] if one["rank"] in culprit}
+    if is_healthy(case):
+        return find_false_alarms(told)
     cause = (verdict["cause"] or {}).get("id", "")
     wrong = []
     if verdict["outcome"] not in case.outcomes:
         wrong.append(f"outcome {verdict['outcome']}")
-    if verdict["ranks"]["culprit"] != culprit:
-        wrong.append(f"rank {verdict['ranks']['culprit']} for {culprit}")
-    elif culprit and named != {host}:
-        wrong.append(f"host {sorted(named)} for {host}")
+    wrong += find_wrong_blame(case, told)
     right = case.causes
     if told.way == "attach" and case.kind in ("leaves", "killed"):
         # How it ended was told to its parent alone, and that is over, or has forgotten it.
         right = (*right, "rank-never-started")  # which says: or it is gone without a trace
+    if told.way == "attach" and isinstance(case, OwnCase):
+        right = (*right, *case.causes_by_stacks)
     if cause not in right:
         wrong.append(f"cause {cause or 'none'}")
-    if case.says and case.says not in json.dumps(verdict):
+    if case.says and not re.search(case.says, json.dumps(verdict)):
         wrong.append(f"does not say {case.says}")
     if told.printed != 1:
         wrong.append(f"said {told.printed} times")
+    return wrong
+
+
+def is_healthy(case: Case) -> bool:
+    """Return whether nothing hangs in a case."""
+    return isinstance(case, OwnCase) and case.healthy
+
+
+def find_wrong_blame(case: Case, told: Told) -> list[str]:
+    """Return what is wrong about whom an answer blames."""
+    verdict = told.verdict
+    blamed = verdict["ranks"]["culprit"]
+    hosts = {one["host"] for one in verdict["where"] if one["rank"] in blamed}
+    if isinstance(case, OwnCase):
+        if told.way == "attach" and tuple(blamed) in case.by_stacks:
+            return []
+        if case.on_host and len(blamed) <= 1:
+            # A launcher that has no rank yet is named by what is said of its host.
+            rest = json.dumps({k: v for k, v in verdict.items() if k not in ("nodes", "job")})
+            right = hosts == {case.on_host} if blamed else f"{case.on_host}" in rest
+            return [] if right else [f"host {sorted(hosts)} for {case.on_host}"]
+    culprit = [] if case.culprit < 0 else [case.culprit]
+    if blamed != culprit:
+        return [f"rank {blamed} for {culprit}"]
+    host = f"n{case.culprit // case.a_node + 1}"
+    return [f"host {sorted(hosts)} for {host}"] if culprit and hosts != {host} else []
+
+
+def find_false_alarms(told: Told) -> list[str]:
+    """Return what is wrong with what was said of a healthy job."""
+    wrong = []
+    if told.verdict["outcome"] == "hang" or re.search(r"^HANG  ", told.said, re.MULTILINE):
+        wrong.append("called a hang")
+    if told.way == "run" and told.verdict["outcome"] != "ok":
+        wrong.append(f"ends as {told.verdict['outcome']}")
+    ended = re.findall(r"^status (-?\d+)$", told.said, re.MULTILINE)
+    if told.way == "run" and any(status != "0" for status in ended):
+        wrong.append(f"status {' '.join(ended)}")
     return wrong
 
 

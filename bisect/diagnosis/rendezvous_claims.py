@@ -19,15 +19,20 @@ from ..base.verdict_facts import Wait
 from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
 from .single_ranks import SingleRank
 
+_CONNECTS = "_create_c10d_store"
+_SLEEPS = frozenset(["clock_nanosleep", "nanosleep"])
+
 
 @dataclass(frozen=True)
 class _RendezvousClaim:
     """What a rank goes by."""
 
     rank: RankId
+    host: str
     store: tuple[str, str]  # host and port, "" where that is not known
     connected: bool  # to a store there
     serves: bool  # the store there itself
+    tries_again: bool  # it sleeps between two tries to connect, and no answer is awaited
     claims: int | None  # which rank it says that it is
 
 
@@ -65,7 +70,13 @@ def _find_other_store(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
     with_store = [one for one in going if one.store[1]]
     there = [one for one in with_store if one.connected]
     places = {one.store for one in there}
-    lost = [one for one in with_store if not one.connected and one.store not in places]
+    hosts = {one.host for one in there}
+    lost = [
+        one
+        for one in with_store
+        if not one.connected
+        and (one.store not in places or (one.tries_again and one.host not in hosts))
+    ]
     if not there or not lost:
         return {}
     agreed = len({one.store for one in lost}) == 1 and len(lost) > len(there)
@@ -91,11 +102,26 @@ def _read_rendezvous_claim(
     claims = values.get("rank") or facts.environment.get("RANK", "")
     return _RendezvousClaim(
         facts.rank,
+        facts.host,
         ("localhost" if is_loopback(host) else host, port),
         connected or serves,
         serves,
+        _tries_again(single_rank, port),
         number(claims),
     )
+
+
+def _tries_again(single_rank: SingleRank, port: str) -> bool:
+    """Return whether a rank is seen to sleep between two tries to reach the store: nobody listens
+    where it looks, and what is lost on the way would be asked for still.
+    """
+    view = single_rank.view
+    if view is None or not any(frame.name == _CONNECTS for frame in view.frames):
+        return False
+    tasks = (task for look in single_rank.facts.looks for task in look.kernel)
+    calls = [task.syscall for task in tasks if task.tid == view.look.pid]
+    sleeps = any(call is not None and call.name in _SLEEPS for call in calls)
+    return sleeps and not any(port_of(one.peer) == port for one in view.look.sockets)
 
 
 def _is_store_connection(

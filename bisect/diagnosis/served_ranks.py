@@ -14,6 +14,7 @@ from dataclasses import replace
 from ..base.addresses import port_of
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.message_queues import list_queue_sockets, waits_at_queue
 from ..base.process_facts import Socket
 from ..base.verdict_facts import Wait
 from .single_ranks import SingleRank, is_gone
@@ -47,7 +48,8 @@ class AwaitedGuests:
 
 def find_awaited_guests(ranks: Sequence[SingleRank]) -> dict[RankId, AwaitedGuests]:
     """Return of each rank that waits at a server of its own, at which at least one other rank waits
-    for its word, those that have no connection there.
+    for its word, those that have no connection there: where all others have come and wait for it,
+    those that ended early.
 
     Who waits for a process of another rank, or for its peers, is none of these: it is on its way to
     somebody else, perhaps to the one that serves.
@@ -61,6 +63,7 @@ def find_awaited_guests(ranks: Sequence[SingleRank]) -> dict[RankId, AwaitedGues
         return {}
     living = [one for one in ranks if not (is_gone(one.facts) or one.facts.finished)]
     pids = {ProcessId(other.facts.host, other.facts.pid or 0): other for other in living}
+    ended = [one.facts.rank for one in ranks if is_gone(one.facts) and not one.facts.finished]
     found = {}
     for process, (one, address) in serving.items():
         others = [other for other in living if other is not one]
@@ -72,6 +75,8 @@ def find_awaited_guests(ranks: Sequence[SingleRank]) -> dict[RankId, AwaitedGues
             for other in others
             if other.facts.rank not in came and not _is_on_its_way(other, pids)
         )
+        if all(other.facts.rank in came and _waits_for(other, process) for other in others):
+            missing = tuple(ended)
         if missing:
             found[one.facts.rank] = AwaitedGuests(address, missing)
     return found
@@ -87,6 +92,9 @@ def _find_own_server(one: SingleRank) -> str:
     if listens:
         return listens
     assert one.view is not None
+    if waits_at_queue(call, one.view.look.kernel):
+        queues = {s.local for s in list_queue_sockets(one.view.look.kernel) if s.state == "LISTEN"}
+        return queues.pop() if len(queues) == 1 else ""
     own = {s.local for s in one.view.look.sockets if s.state == "LISTEN"}
     asks = (s.peer for s in named if {*s.peer_pids} == {one.facts.pid})
     return next((peer for peer in asks if _is_at(peer, own)), "")

@@ -6,6 +6,7 @@ it was received.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
@@ -23,8 +24,8 @@ def receives(one: Collective) -> bool:
 
 def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     """Return the first message for which a rank waits and with which its peer is through: it stands
-    in a collective to which the one that waits has not come. None if there is none, or where a log
-    has lost its beginning.
+    in a collective to which the one that waits has not come, or waits for that one's answer. None
+    if there is none, or where a log has lost its beginning.
 
     At fault is the peer, if messages of others came to it for each that it was to pass on; the one
     that waits, if all others that did the same at that line did it with one other peer; else both
@@ -49,11 +50,12 @@ def _find_unsent(
     if not theirs or is_cut_off(mine) or is_cut_off(theirs):
         return None
     went_on = theirs[-1]
-    if (
-        went_on.done is not False
-        or is_to_one_peer(went_on)
-        or not _is_for(rank, went_on, logs[peer])
-    ):
+    if went_on.done is not False:
+        return None
+    is_ring = is_to_one_peer(went_on)
+    if is_ring and not _left_one_out(theirs, waits, went_on, rank):
+        return None
+    if not is_ring and not _is_for(rank, went_on, logs[peer]):
         return None
     number = _count(mine, peer, receives(waits))
     sent = _count(theirs, rank, not receives(waits))
@@ -61,6 +63,8 @@ def _find_unsent(
         return None
     passes_on = sum(one.peer != rank and receives(one) for one in theirs if is_to_one_peer(one))
     is_theirs = receives(waits) and passes_on >= number
+    if is_ring and not is_theirs:
+        return None
     usual = _find_usual_peer(rank, waits, logs) if not is_theirs else None
     culprits = (peer,) if is_theirs else (rank,) if usual else tuple(sorted((rank, peer)))
     sentence = _describe_unsent(rank, waits, number, sent, went_on)
@@ -94,6 +98,23 @@ def _find_usual_peer(rank: RankId, waits: Collective, logs: Mapping[RankId, Coll
         return ""
     way = "from" if receives(waits) else "to"
     return f"{format_ranks(others)} do so there {way} {name_rank(peer)}"
+
+
+def _left_one_out(
+    theirs: Iterable[Collective], waits: Collective, went_on: Collective, rank: RankId
+) -> bool:
+    """Return whether a peer that now waits for an answer of `rank`, which waits for it, has passed
+    messages of others on, and once took two of them without passing on the first: of two that
+    each wait for the other first, none has.
+    """
+    if went_on.peer != rank or not (receives(went_on) and receives(waits)):
+        return False
+    takes = [
+        receives(one)
+        for one in theirs
+        if is_to_one_peer(one) and receives(one) == (one.peer != rank)
+    ]
+    return False in takes and any(first and second for first, second in pairwise(takes))
 
 
 def is_cut_off(operations: Iterable[Collective]) -> bool:

@@ -35,6 +35,7 @@ MOST_LINES = 15
 _LEVEL_AT = 72  # column, after most titles
 _MOST_CULPRIT_ROWS = 3
 _MOST_GROUPS = 2  # groups of some ranks that are told of
+_MOST_DISAGREEMENTS = 3
 _FRAMES = 3  # of the stack, in the one line that it gets
 
 
@@ -55,7 +56,7 @@ def word_verdict(
     # Not at the top: every `hangbisect run` loads this module at its end, and few the catalogue.
     from ..diagnosis.causes.catalogue import choose_advice
 
-    head = culprit_rows(verdict, ranks)
+    head = culprit_rows(verdict, ranks) + _word_disagreements(verdict)
     middle = other_culprit_rows(verdict)
     middle += compilation_rows(verdict, ranks) + other_rank_rows(verdict, ranks)
     middle += make_rows("starts", job.starting) + _word_subgroups(verdict, job, ranks)
@@ -75,6 +76,14 @@ def word_verdict(
     answer = Answer(_word_verdict_headline(verdict, ranks), (*kept, *end))
     roles = find_roles(ranks) or {one.rank: one.role for one in verdict.where if one.role}
     return change_texts(_call_by_roles(answer, roles), mask_text)
+
+
+def _word_disagreements(verdict: Verdict) -> list[Row]:
+    """Return what launchers of several nodes do not agree about, and who of them is missing: what
+    each of them waits for may look as if all had come.
+    """
+    notes = verdict.notes[:_MOST_DISAGREEMENTS] if verdict.component == "launcher" else ()
+    return [row for note in notes for row in make_rows("nodes", note)]
 
 
 def _call_by_roles(answer: Answer, roles: Mapping[RankId, str]) -> Answer:

@@ -65,6 +65,28 @@ def test_who_looks_for_the_store_elsewhere_is_to_blame(lost: tuple[int, ...]) ->
     assert (found.waits_for.kind, found.waits_for.what) == ("store", "localhost:1")
 
 
+def test_a_name_that_means_another_machine_on_one_host_is_a_place_of_its_own() -> None:
+    """All look at localhost:29500; rank 2 finds nobody there, and tries again and again."""
+    ranks = [at(0, serving("29500"), "29500"), at(1, connected("29500", 100), "29500")]
+    found = verdict(*ranks, replace(at(2, TRIES, "29500"), host="n02"))
+    assert found.ranks.culprit == (2,)
+    assert found.ranks.waiting == (0, 1)
+
+
+def test_who_is_seen_at_a_try_slept_before() -> None:
+    ranks = [at(0, serving("29500"), "29500"), at(1, connected("29500", 100), "29500")]
+    (main,) = TRIES.kernel
+    connects = replace(TRIES, at=103.0, kernel=(replace(main, syscall=None),))
+    tries = rank(2, TRIES, connects, reached=11, environment=at(2, TRIES, "29500").environment)
+    found = verdict(*ranks, replace(tries, host="n02"))
+    assert found.ranks.culprit == (2,)
+
+
+def test_who_has_not_come_to_the_store_yet_is_not_astray() -> None:
+    waits = replace(GROUP, ppid=AGENT)
+    assert not mismatch([at(0, serving("29500"), "29500"), at(1, waits, "29500")])
+
+
 def test_each_at_a_port_of_its_own_are_to_blame_but_for_the_one_that_serves() -> None:
     ranks = [at(0, serving("1"), "1"), *(at(n, TRIES, str(n + 5)) for n in (1, 2, 3))]
     assert verdict(*ranks).ranks.culprit == (1, 2, 3)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.checkpoints import UserStep
-from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.single_ranks import is_gone
@@ -305,3 +305,51 @@ def test_who_looks_again_and_hears_nobody_may_look_for_anything() -> None:
 def test_a_server_whose_clients_have_ended_is_late() -> None:
     ended = [_who_is_gone("ended", number) for number in (1, 2)]
     assert _of_script(standing(0, _ACCEPTS), *ended).ranks.culprit == (0,)
+
+
+# ---- ranks that serve in a thread, or in a process of their own ----------------------------------
+
+_PORT = Socket(70, "tcp", local="10.0.0.1:9420", state="LISTEN")
+_WAITS_FOR_RESULTS = look(
+    "Condition.wait STD/threading.py:327", "Condition.wait_for STD/threading.py:362", *_TRAIN
+)
+
+
+def _serves(pid: int) -> Kernel:
+    """A thread that takes connections."""
+    listens = Descriptor(5, "socket", "socket:[70]", socket=_PORT)
+    return Kernel(pid, "python", "S", "", Syscall(0, "poll", (0,), descriptors=(listens,)))
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_who_serves_in_a_thread_waits_for_whom_something_keeps_that_has_a_name(named: str) -> None:
+    serves = standing(0, _WAITS_FOR_RESULTS)
+    looks = [replace(one, kernel=(*one.kernel, _serves(900))) for one in serves.looks]
+    ranks = [replace(serves, looks=tuple(looks)), standing(1, NAMED[named]), rank(2, *_FINDS)]
+    assert judge_job(job("late", 3), ranks).ranks.culprit == (1,)
+
+
+def test_who_serves_nobody_may_wait_for_its_own_thread() -> None:
+    ranks = [standing(0, _WAITS_FOR_RESULTS), standing(1, NAMED["a server"])]
+    assert 0 in judge_job(job("late"), ranks).ranks.culprit
+
+
+def _asks_manager(*inside: str) -> RankFacts:
+    """Rank 0, which waits for the answer of a manager's process; `inside`: where that one is."""
+    asks = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "BaseProxy._callmethod STD/multiprocessing/managers.py:822",
+        *_TRAIN,
+        call="read",
+        descriptors=(silent_peer("127.0.0.1:9430", peer_pids=(500,)),),
+    )
+    manager = look(*inside, pid=500, ppid=100)
+    manager = replace(manager, kernel=(*manager.kernel, _serves(900)))
+    return replace(standing(0, asks), children=((manager, replace(manager, at=103.0)),))
+
+
+def test_who_asks_a_queue_of_its_own_waits_for_whom_something_keeps_that_has_a_name() -> None:
+    ranks = [_asks_manager("Condition.wait STD/threading.py:331", "get STD/queue.py:171")]
+    verdict = judge_job(job("late"), [*ranks, standing(1, NAMED["a server"])])
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0,)

@@ -401,6 +401,62 @@ def test_a_stage_that_left_out_a_message_and_went_on_is_named(skips: int) -> Non
     assert culprits(ranks) == (1,)
 
 
+def exchange(*programs: Sequence[tuple[str, int]]) -> list[RankFacts]:
+    """Ranks that send and receive, each by a program of its own, and wait in the last of it."""
+    ranks = []
+    for number, made in enumerate(programs):
+        operations = tuple(
+            Collective(
+                *("0", kind, at + 1, f"pipe.py:{7 if kind == 'recv' else 9} stage"),
+                at=100.0 + at,
+                done=at < len(made) - 1,
+                peer=peer,
+            )
+            for at, (kind, peer) in enumerate(made)
+        )
+        everybody = {"0": tuple(range(len(programs)))}
+        kind, peer = made[-1]
+        frames = (f"{kind} SP/torch/distributed/distributed_c10d.py:2799", *_TRAIN)
+        one = look(*frames, call="futex")
+        told = replace(one.threads[0].frames[0], locals=(("src", str(peer)),))
+        thread = replace(one.threads[0], frames=(told, *one.threads[0].frames[1:]))
+        known = CollectiveLog("ring", operations, everybody)
+        ranks.append(standing(number, replace(one, threads=(thread,)), known))
+    return ranks
+
+
+def test_a_stage_that_left_out_a_message_and_waits_for_its_answer_is_named() -> None:
+    """The last stage waits for the message, and the one before for the gradient of it."""
+    passes = [("recv", 0), ("send", 2)]
+    ranks = exchange(
+        [("send", 1)] * 4 + [("recv", 1)],
+        [*passes, *passes, ("recv", 0), *passes, ("recv", 2)],
+        [("recv", 1)] * 4,
+    )
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks, found.others) == ("unsent", (1,), (2,))
+    verdict = judge_job(job("late", 3), ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.ranks.waiting == (0, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "message-left-out"
+
+
+def test_of_two_that_each_wait_for_the_other_first_none_left_a_message_out() -> None:
+    passes = [("recv", 0), ("send", 2), ("recv", 2)]
+    ranks = exchange(
+        [("send", 1)] * 3 + [("recv", 1)],
+        [*passes, *passes, ("recv", 0), ("recv", 2)],
+        [("recv", 1), ("send", 1)] * 2 + [("recv", 1)],
+    )
+    assert find_mismatch(ranks) is None
+    verdict = judge_job(job("late", 3), ranks)
+    assert verdict.ranks.culprit == (1, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"
+
+
 def test_where_no_message_came_before_both_ends_are_named() -> None:
     """Stage 0 makes its messages itself: nothing tells how many there were to be."""
     ranks = pipeline(3, skips=2)[1:3]

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hangbisect.base.checkpoints import UserStep
+from hangbisect.base.identity import ProcessId
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
@@ -15,8 +17,10 @@ from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
-from .made_up import job, look, rank, silent_peer, stack
+from .made_up import gone, job, look, rank, silent_peer, stack
+from .queues import receives
 
+SCRIPT = UserStep("script", "Script", "", 0.0, number=1)
 HUB = "127.0.0.1:58553"
 LISTENS = Socket(1, "tcp", local=HUB, state="LISTEN")
 JOIN = look("Thread.join STD/threading.py:1119", "load train.py:23", "train train.py:34")
@@ -168,3 +172,49 @@ def test_who_asks_its_own_server_waits_for_who_has_not_asked_it() -> None:
 def test_who_asks_its_own_server_that_all_have_asked_is_to_blame() -> None:
     verdict = judged(serves_itself(BARRIER), pushes(1), pushes(2))
     assert verdict.ranks.culprit == (0,)
+
+
+# ---- a server whose queue hears all that are left ------------------------------------------------
+
+QUEUE = Socket(40, "tcp", local="10.0.0.1:9410", state="LISTEN")
+
+
+def serves_queue(*guests: int) -> Look:
+    """Rank 0, which receives at a queue of ZeroMQ's; these ranks are connected to it."""
+    came = [
+        Socket(50 + n, "tcp", QUEUE.local, f"10.0.0.{n + 1}:5000", "ESTABLISHED", remote=of(n))
+        for n in guests
+    ]
+    return receives(0, QUEUE, *came)
+
+
+def of(number: int) -> ProcessId:
+    return ProcessId(f"n{number}", 100 + number)
+
+
+def guest(number: int) -> Look:
+    there = Socket(60, "tcp", f"10.0.0.{number + 1}:5000", QUEUE.local, "ESTABLISHED", remote=of(0))
+    return replace(receives(number, there), sockets=(there,))
+
+
+def judged_on_hosts(*ranks: RankFacts) -> Verdict:
+    return judge_job(
+        job("late", len(ranks), pipeline="", command=("python", "serve.py")),
+        [replace(one, host=f"n{one.rank}", step=SCRIPT) for one in ranks],
+    )
+
+
+def test_a_queue_that_all_wait_for_waits_for_the_rank_that_ended() -> None:
+    ranks = (still(0, serves_queue(1, 2)), still(1, guest(1)), still(2, guest(2)))
+    verdict = judged_on_hosts(*ranks, gone(3, 0))
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.ranks.waiting == (0, 1, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "rank-left"
+
+
+def test_a_queue_that_one_does_not_ask_waits_for_that_one() -> None:
+    ranks = (still(0, serves_queue(1, 2)), still(1, guest(1)), still(2, URLOPEN))
+    verdict = judged_on_hosts(*ranks, gone(3, 0))
+    assert 2 in verdict.ranks.culprit
+    assert verdict.ranks.waiting == (0, 1)

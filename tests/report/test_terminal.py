@@ -132,6 +132,13 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
     ]
 
 
+def test_what_launchers_do_not_agree_about_is_said_below_what_they_wait_for() -> None:
+    note = "--rdzv-id is exp41 on n1 and exp14 on n3"
+    lines = said(replace(VERDICT, component="launcher", notes=(note,)))
+    assert lines.index(f"nodes     {note}") < lines.index("cause     unknown")
+    assert note not in "\n".join(said(replace(VERDICT, notes=(note,))))
+
+
 @pytest.mark.parametrize(
     ("command", "is_whole"),
     [

@@ -58,6 +58,8 @@ _OTHER_PURPOSES = ("53",)  # ports: a name server is no endpoint
 
 # ---- signs ---------------------------------------------------------------------------------------
 
+_SENDS = re.compile(r"writev?|send(?:to|msg|mmsg|file)")
+
 _asks_the_hub = frame_in(_HUB, r".*", "A rank is in huggingface_hub's code")
 
 
@@ -123,7 +125,7 @@ def _reads_from_outside(scene: Scene) -> Found | None:
     for socket in _find_asked_sockets(scene):
         where = _server_at(scene, socket)
         caller = _find_caller(scene, socket)
-        if not where or CODE_OF_PEERS.search(caller):
+        if not where or CODE_OF_PEERS.search(caller) or _is_sent_to(scene, socket):
             continue
         values = {"peer": where, "limit": _advise_time_limit(scene)}
         doubtful = not _is_a_request(scene, caller) or _may_be_a_rank(scene, socket)
@@ -133,6 +135,19 @@ def _reads_from_outside(scene: Scene) -> Found | None:
         words = f"it waits, and a thread of it reads from {where}"
         return Found(words, values, trust=0.9, doubtful=doubtful)
     return None
+
+
+def _is_sent_to(scene: Scene, socket: Socket) -> bool:
+    """Return whether it, or a thread of it, waits to send over a socket: its peer does not read."""
+    look = scene.view.look if scene.view is not None else None
+    calls = [task.syscall for task in look.kernel] if look is not None else []
+    path = f"socket:[{socket.inode}]"
+    return any(
+        call is not None
+        and _SENDS.fullmatch(call.name)
+        and any(d.path == path or d.socket == socket for d in call.descriptors)
+        for call in calls
+    )
 
 
 def _find_caller(scene: Scene, socket: Socket) -> str:

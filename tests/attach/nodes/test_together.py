@@ -96,6 +96,14 @@ def test_agents_that_wait_for_one_another_are_no_rank_twice() -> None:
     assert first.notes == second.notes == ()
 
 
+def test_a_launcher_that_stands_elsewhere_comes_before_agents_that_wait() -> None:
+    """It imports what does not come back: the others wait for it at the rendezvous."""
+    nodes = [machine("a", agent(True), launcher=7), machine("c", agent(False), launcher=7)]
+    stuck = RankFacts(0, pid=7, looks=(look(7, 1, "torchrun", Syscall(73, "flock", (3, 2))),) * 2)
+    found = merge_nodes([*nodes, machine("b", stuck, launcher=7)])
+    assert [one.host for one in found if one.ranks] == ["b"]
+
+
 def test_agents_of_one_number_are_told() -> None:
     nodes = [machine(n, agent(n == "a", "--node-rank=0")) for n in ("a", "b")]
     notes = [note for one in merge_nodes(nodes) for note in one.notes]

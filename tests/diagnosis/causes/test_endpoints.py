@@ -367,3 +367,33 @@ def test_where_ranks_were_not_seen_a_peer_elsewhere_may_be_one_of_them() -> None
     here = tcp("127.0.0.1:443", received=0)
     about, ranks = called_by(OF_PYTHON, socket=here)
     assert causes_of((about, [ranks[0], far]))["endpoint-silent"].level == "fits"
+
+
+@pytest.mark.parametrize(("call", "is_silent"), [("recvfrom", True), ("sendto", False)])
+def test_a_thread_that_waits_to_send_reads_from_no_server(call: str, is_silent: bool) -> None:
+    waits = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "put SP/requests/api.py:133",
+        "<module> train.py:9",
+        sockets=(SILENT,),
+    )
+    loads = beside(waits, ("ThreadPoolExecutor-0_0", READS), call=call)
+    main, task = loads.kernel
+    assert task.syscall is not None
+    asks = replace(task, syscall=replace(task.syscall, descriptors=on(SILENT)))
+    found = causes_of((job(), [first(replace(loads, kernel=(main, asks))), held(1)]))
+    assert ("endpoint-silent" in found) == is_silent
+
+
+@pytest.mark.parametrize(("call", "is_silent"), [("recvfrom", True), ("sendto", False)])
+def test_who_waits_to_send_reads_from_no_server(call: str, is_silent: bool) -> None:
+    one = look(
+        *READS,
+        "put SP/requests/api.py:133",
+        "<module> train.py:9",
+        call=call,
+        descriptors=on(SILENT),
+        sockets=(SILENT,),
+    )
+    assert ("endpoint-silent" in causes_of(only_first(one))) == is_silent
