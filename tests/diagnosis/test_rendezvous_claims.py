@@ -82,7 +82,7 @@ def test_who_is_seen_at_a_try_slept_before() -> None:
     assert found.ranks.culprit == (2,)
 
 
-def test_who_has_not_come_to_the_store_yet_is_not_astray() -> None:
+def test_who_has_not_come_to_the_store_yet_may_still_come() -> None:
     waits = replace(GROUP, ppid=AGENT)
     assert not mismatch([at(0, serving("29500"), "29500"), at(1, waits, "29500")])
 
