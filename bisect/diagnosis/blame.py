@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
-from ..base.verdict_facts import WAITS_FOR_RANKS, Ranks, Wait
+from ..base.verdict_facts import Ranks, Wait
 from ..base.words import format_ranks
 from .blocked_syscalls import is_open_to_peers
 from .case import Case, Progress
@@ -29,7 +29,7 @@ from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
-from .unnamed_waits import hears_who_comes, split_by_named_wait
+from .unnamed_waits import hears_who_comes, split_by_named_wait, wait_for_others
 from .wait_graph import WaitGraph
 
 # A healthy rank is found in these as well: on being interrupted they alone accuse nobody.
@@ -172,22 +172,11 @@ def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame |
     """Return that nobody is to blame, where nothing gets through between two nodes and all that may
     be to blame wait for others; None where it is not so.
     """
-    if case.job.ended not in NOTHING_MOVES or not all(_hears_others(case, r) for r in candidates):
-        return None
-    cut = find_cut_connection(case.ranks)
+    cut = find_cut_connection(case.ranks) if wait_for_others(case, candidates) else None
     if cut is None:
         return None
     note = f"nobody is to blame: {cut.sender.host} and {cut.receiver.host} do not reach each other"
     return _Blame((), tuple(sorted(candidates)), note)
-
-
-def _hears_others(case: Case, rank: RankId) -> bool:
-    """Return whether a rank waits in a call that ends by what others send."""
-    found = case.rank_waits.get(rank)
-    if found is None:
-        return False
-    kind = found.own_wait.kind if found.own_wait is not None else ""
-    return found.waits_for_peers or kind == "socket" or kind in WAITS_FOR_RANKS
 
 
 def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from ..base.identity import RankId
 from ..base.process_facts import Look
-from ..base.rank_facts import RankFacts
+from ..base.rank_facts import NOTHING_MOVES, RankFacts
+from ..base.verdict_facts import WAITS_FOR_RANKS
 from .blocked_syscalls import is_open_to_peers
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .case import Case
@@ -61,6 +62,21 @@ def hears_who_comes(case: Case, rank: RankId) -> bool:
         return False
     is_alone = facts is None or all(r.host != facts.host for r in case.ranks if r.rank != rank)
     return not (is_alone and any(one.kind == "fifo" for one in call.descriptors))
+
+
+def wait_for_others(case: Case, ranks: Sequence[RankId]) -> bool:
+    """Return whether a job stands still, and each of these ranks waits in a call that ends by what
+    others send.
+    """
+    waits = [case.rank_waits.get(rank) for rank in ranks]
+    return case.job.ended in NOTHING_MOVES and all(
+        one is not None
+        and (
+            one.waits_for_peers
+            or (one.own_wait is not None and one.own_wait.kind in ("socket", *WAITS_FOR_RANKS))
+        )
+        for one in waits
+    )
 
 
 def _asks_own_server(case: Case, facts: RankFacts) -> bool:
