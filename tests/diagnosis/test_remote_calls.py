@@ -212,3 +212,37 @@ def test_of_more_ranks_the_only_one_that_runs_a_function_is_only_if_its_number_a
 
 def test_ranks_that_are_not_seen_may_be_meant_as_well() -> None:
     assert _calls_whom("trainer", Worker(1, "", True), world=4) is None
+
+
+def awaits_a_future() -> Look:
+    """A rank in wait() of what rpc_async() returned: a function of C++, without a frame of Python
+    (torch 2.13; py-spy shows it with native frames).
+    """
+    made = look("<listcomp> train.py:36", "main train.py:36", call="futex")
+    main = made.threads[0]
+    native = ("pthread_cond_wait", "torch::jit::PythonFutureWrapper::wait")
+    frames = tuple(Frame(name, "/usr/lib/libtorch_python.so", 0, native=True) for name in native)
+    return replace(made, threads=(replace(main, frames=(*frames, *main.frames)),))
+
+
+def test_who_waits_for_a_future_waits_for_the_only_rank_that_runs_a_function() -> None:
+    ranks = [
+        rank(0, awaits_a_future(), awaits_a_future()),
+        rank(1, leaves("w1"), leaves("w1")),
+        rank(2, serves(leaves("w2"), *NEVER), serves(leaves("w2"), *NEVER)),
+    ]
+    found = judge_job(job(world=3), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1))
+
+
+def test_of_two_that_run_functions_nothing_says_whose_future_it_is() -> None:
+    ranks = [
+        rank(0, awaits_a_future(), awaits_a_future()),
+        *(rank(n, serves(leaves(), *NEVER), serves(leaves(), *NEVER)) for n in (1, 2)),
+    ]
+    assert {1, 2} <= {*culprits(*ranks)}
+
+
+def test_a_future_is_of_a_remote_call_only_where_one_is_run() -> None:
+    ranks = [rank(0, awaits_a_future(), awaits_a_future()), rank(1, leaves(), leaves())]
+    assert culprits(*ranks) == (0,)
