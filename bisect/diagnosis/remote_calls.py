@@ -5,7 +5,8 @@ rank, whatever its main thread does: most often that is in shutdown(). A worker 
 the job gave it, and nothing but its own frames says which rank that is. So a rank is named only
 where a thread of it stands in a function for another worker, and it says that name itself; or is
 the only one that can have it; or is the only one that runs such a function, and has the number at
-the end of the name.
+the end of the name. A future, as rpc_async() returns one, has no name in its frames: who waits for
+one waits for the only rank that runs a function.
 
 init_rpc() and shutdown() return once all workers are in them. They wait in an Event of Python, or
 in a remote call that says who has come (_all_gather in torch/distributed/rpc/api.py).
@@ -26,6 +27,7 @@ from .public_calls import find_entry_points
 
 # A meeting of workers: how Python waits, and the functions of RPC that it is made of.
 _BETWEEN = re.compile(r"(?:^|/)(?:threading|torch/distributed/rpc/\w+)\.py>?$")
+_FUTURE = "PythonFutureWrapper::wait"  # torch/csrc/jit/python/pybind_utils.h
 _CALLED = "to"  # of rpc_sync: a name, or an object that shows none
 _NUMBER = re.compile(r"\d{1,7}$", re.ASCII)
 _OWN_NAME = "self_name"  # of _all_gather, in which shutdown() waits (torch/distributed/rpc/api.py)
@@ -48,6 +50,21 @@ def find_remote_call(frames: Iterable[Frame]) -> Frame | None:
     if inner is None or not has_role(inner.file, inner.name, Role.CALLS_WORKER):
         return None
     return inner
+
+
+def find_awaited_future(frames: Iterable[Frame]) -> Frame | None:
+    """Return the frame of Python that waits for a future of torch's, as rpc_async() returns one:
+    only a native frame says so. None if the thread does not.
+    """
+    frames = [*frames]
+    native = [*takewhile(lambda frame: frame.native, frames)]
+    waits = any(_FUTURE in frame.name for frame in native)
+    return next(iter(frames[len(native) :]), None) if waits else None
+
+
+def list_servers(caller: RankId, workers: Sequence[Worker]) -> list[RankId]:
+    """Return the other ranks that run a function for another one, and wait for no ranks in that."""
+    return [one.rank for one in workers if one.serves and one.rank != caller]
 
 
 def stands_in_remote_calls(frames: Iterable[Frame]) -> bool:

@@ -25,9 +25,11 @@ from .public_calls import (
 from .remote_calls import (
     Worker,
     choose_server,
+    find_awaited_future,
     find_meeting_of_workers,
     find_remote_call,
     find_workers,
+    list_servers,
     read_called,
     stands_in_remote_calls,
 )
@@ -174,13 +176,18 @@ def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
     which one that is.
     """
     calls = _find_calls(indexed, lambda view: find_remote_call(view.frames))
-    if not calls:
+    futures = _find_calls(indexed, lambda view: find_awaited_future(view.frames))
+    if not (calls or futures):
         return indexed
     workers = find_workers(
         (one.facts.rank, one.view.threads if one.view is not None else ()) for one in indexed
     )
     return [
-        _make_remote_wait(one, calls[one.facts.rank], workers) if one.facts.rank in calls else one
+        _make_remote_wait(one, calls[one.facts.rank], workers)
+        if one.facts.rank in calls
+        else _make_future_wait(one, futures[one.facts.rank], workers)
+        if one.facts.rank in futures
+        else one
         for one in indexed
     ]
 
@@ -208,6 +215,17 @@ def _make_remote_wait(one: SingleRank, call: Frame, workers: Sequence[Worker]) -
         return one
     to = f" to {name}" if (name := read_called(call)) else ""
     return replace(one, wait=Wait("rank", f"{call.name}{to}: a thread of it runs that", rank=rank))
+
+
+def _make_future_wait(one: SingleRank, waits: Frame, workers: Sequence[Worker]) -> SingleRank:
+    """Return who waits for a future with the only rank that runs a remote call, as waiting for its
+    peers where several do, as it is where none does.
+    """
+    servers = list_servers(one.facts.rank, workers)
+    if len(servers) != 1:
+        return _make_meeting_wait(one, waits) if servers else one
+    detail = f"a future in {format_frame(waits)}: a thread of it runs a remote call"
+    return replace(one, wait=Wait("rank", detail, rank=servers[0]))
 
 
 def _add_meetings_of_workers(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
