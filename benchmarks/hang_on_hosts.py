@@ -341,11 +341,11 @@ def watch(case: Case, made: Hosts, apart: bool) -> list[Told]:
     time.sleep(SETTLES)
     verdicts, headings = job.verdicts(), job.headings()
     first = next((one for one in verdicts if one["outcome"] != "ok"), {})
-    told = [Told("run", first, len(headings), seconds, job.said())]
+    said = job.said()
     if is_healthy(case):
-        last = verdicts[-1] if verdicts and not first else first
-        ends = "".join(f"\nstatus {status}" for status in job.statuses())
-        told = [Told("run", last, len(headings), seconds, f"{told[0].said}{ends}")]
+        first = first or (verdicts[-1] if verdicts else {})
+        said += "".join(f"\nstatus {status}" for status in job.statuses())
+    told = [Told("run", first, len(headings), seconds, said)]
     job.end()
     told.append(merge(job))
     return told

@@ -44,13 +44,13 @@ def _keep_one_agent(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     """Return the machines; where launchers stand in for ranks, that one has its process alone that
     tells most: one that stands still before it meets the others comes before those that wait.
     """
+    waiting = {node.host for node in nodes if any(map(_waits_for_nodes, node.ranks))}
     agents = {
         node.host: node.ranks[0].looks
         for node in nodes
-        if node.ranks and (node.launcher is not None or any(map(_waits_for_nodes, node.ranks)))
+        if node.ranks and (node.launcher is not None or node.host in waiting)
     }
-    meets = any(_waits_for_nodes(facts) for node in nodes for facts in node.ranks)
-    if len(agents) < 2 or not meets or not all(agents.values()):
+    if len(agents) < 2 or not waiting or not all(agents.values()):
         return [*nodes]
     kept, disagreements = compare_agents(agents)
     return [

@@ -26,6 +26,7 @@ from ..collect.gpu_kernels import add_gpu_kernels
 from ..collect.library_facts import LibraryFacts, add_library_facts, read_library_facts
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..collect.recorder_dumps import add_recorder_dumps
+from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
@@ -243,7 +244,7 @@ def _note_absent_ranks(ranks: list[RankFacts]) -> tuple[str, ...]:
 def make_absent_rank(number: int, status: int | None, pid: int | None, host: str) -> RankFacts:
     """Return a rank that is not there: it has ended, or, as far as one can tell, never came."""
     if status is None:
-        return RankFacts(number, number, None, host, reached=-1, alive=False, never_started=True)
+        return replace(make_unseen_rank(number, host), local_rank=number)
     return RankFacts(
         number, number, pid, host, reached=ENDED_PROGRESS, alive=False, left=True, status=status
     )

@@ -40,6 +40,11 @@ class CutConnection:
 def find_cut_connection(ranks: Iterable[RankFacts]) -> CutConnection | None:
     """Return that over which data was sent again most often, None where there is none."""
     ranks = [*ranks]
+    resent = [
+        (facts, one) for facts in ranks for one in _list_connections(facts) if one.resent >= OFTEN
+    ]
+    if not resent:
+        return None
     by_process: dict[ProcessId, RankFacts] = {}
     for facts in ranks:
         for looks in (facts.looks, *facts.children):
@@ -47,9 +52,8 @@ def find_cut_connection(ranks: Iterable[RankFacts]) -> CutConnection | None:
                 by_process.setdefault(ProcessId(facts.host, looks[-1].pid), facts)
     found = [
         CutConnection(socket, facts, by_process[socket.remote])
-        for facts in ranks
-        for socket in _list_connections(facts)
-        if socket.resent >= OFTEN and socket.remote in by_process
+        for facts, socket in resent
+        if socket.remote in by_process
     ]
     return max(found, key=lambda one: one.socket.resent, default=None)
 

@@ -19,7 +19,7 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -113,21 +113,20 @@ def decode_futex(call: Syscall, memory: ReadsBytes, pid: int) -> Futex | None:
     value = int.from_bytes(data[:4], "little")
     owner = find_mutex_owner(data, futex_operation(call))
     if not call.args[1] & _PRIVATE:
-        file = find_shared_file(pid, address)
-        sharers = find_sharers(pid, address) if file else None
-        return Futex(address, value, owner, file=file, sharers=sharers)
+        mapping = _find_mapping(_read_maps(pid), address)
+        if not mapping:
+            return Futex(address, value, owner)
+        sharers = _list_sharers(pid, mapping)
+        return Futex(address, value, owner, file=mask_text(mapping[5]), sharers=sharers)
     if owner is None:
         return Futex(address, value)
     return Futex(address, value, owner, thread_exists(pid, owner))
 
 
-def find_shared_file(pid: int, address: int) -> str:
-    """Return the file below /dev/shm that an address of a process is mapped from, "" for none."""
-    return parse_shared_file(_read_maps(pid), address)
-
-
 def parse_shared_file(maps: str, address: int) -> str:
-    """Return the same of the text of a /proc/PID/maps (proc_pid_maps(5))."""
+    """Return the file below /dev/shm that an address is mapped from, by the text of a
+    /proc/PID/maps (proc_pid_maps(5)); "" for none.
+    """
     mapping = _find_mapping(maps, address)
     return mask_text(mapping[5]) if mapping else ""
 
@@ -149,9 +148,13 @@ def find_sharers(pid: int, address: int) -> tuple[int, ...] | None:
     as a process has at an address: who shares a semaphore has inherited it, or its name. None where
     it has none there, or there are too many to look at.
     """
-    began, session = time.monotonic(), _find_session(pid)
     mapping = _find_mapping(_read_maps(pid), address)
-    if not mapping or not session:
+    return _list_sharers(pid, mapping) if mapping else None
+
+
+def _list_sharers(pid: int, mapping: Sequence[str]) -> tuple[int, ...] | None:
+    began, session = time.monotonic(), _find_session(pid)
+    if not session:
         return None
     device, inode = mapping[3:5]
     is_same = re.compile(rf"^\S+ \S+ \S+ {device} {inode}\s", re.MULTILINE)

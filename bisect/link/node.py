@@ -122,6 +122,21 @@ class NodeLink:
         for facts in fitting:
             self._send(RankLooks(facts))
 
+    def answer(self, inquiry: int, tell: Callable[[], None]) -> bool:
+        """Have `tell` report what we know, unless the lead has judged this inquiry already; return
+        whether the lead is heard. `inquiry` is 0 where nobody asked: what was judged before is of
+        another moment then.
+        """
+        self.asked = 0
+        if not inquiry:
+            self.judged = None
+        try:
+            if self.judged is None:
+                tell()
+        except (ConnectionError, ValueError):
+            return False
+        return True
+
     async def wait_for_judgement(self) -> Judged | None:
         """Return what the lead says, and take it; None if it says nothing, or could not judge, and
         we are on our own.

@@ -11,11 +11,13 @@ import os
 import socket
 import stat
 from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
 
 from ..base.addresses import is_loopback
 from ..base.deadline import call_with_limit
 from ..base.variables import LEAD_VARIABLE
+from ..link.handshake import Credentials
 from ..link.lead import Lead
 from ..link.node import Address
 
@@ -23,6 +25,12 @@ FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs tak
 TOKEN_FILE = "link.json"  # in the run folder, for nodes that share it
 RESOLVE_LIMIT = 3.0  # seconds
 FILE_LIMIT = 1.0
+
+
+def make_credentials(token: bytes, *job: object) -> Credentials:
+    """Return what proves that nodes are of this user, and of the job that these values name."""
+    identity = repr((os.getuid(), *job))
+    return Credentials(blake2b(identity.encode(), digest_size=8).hexdigest(), token)
 
 
 def list_lead_places(host: str, port: str) -> list[Address]:

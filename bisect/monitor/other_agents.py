@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from hashlib import blake2b
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..base.addresses import host_of, port_of
@@ -39,6 +39,7 @@ from .lead_address import (
     TOKEN_FILE,
     list_lead_places,
     listen_at,
+    make_credentials,
     read_token,
     resolve_places,
 )
@@ -109,8 +110,7 @@ class OtherAgents:
             await call_with_limit(write, {TOKEN_FILE: text}, folder, limit=FILE_LIMIT)
 
     def _credentials(self, token: bytes) -> Credentials:
-        identity = repr((os.getuid(), "agents", self._port))
-        return Credentials(blake2b(identity.encode(), digest_size=8).hexdigest(), token)
+        return make_credentials(token, "agents", self._port)
 
     async def _list_addresses(self) -> list[Address]:
         found = await resolve_places(list_lead_places(self._host, self._port))
@@ -137,15 +137,8 @@ class OtherAgents:
         await link.wait_until_led(self._began + JOIN_LIMIT - time.monotonic())
         if not link.is_led:
             return None
-        link.asked = 0
-        if not inquiry:  # what was judged before is of another moment
-            link.judged = None
-        try:
-            if link.judged is None:
-                self._report(here, ended, moved, inquiry)
-        except (ConnectionError, ValueError):
-            return None
-        return await link.wait_for_judgement()
+        is_heard = link.answer(inquiry, partial(self._report, here, ended, moved, inquiry))
+        return await link.wait_for_judgement() if is_heard else None
 
     def _report(self, here: LauncherJudgement, ended: Ended, moved: str, inquiry: int) -> None:
         verdict, facts, seen, _ = here

@@ -17,7 +17,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,7 @@ from .lead_address import (
     TOKEN_FILE,
     list_lead_places,
     listen_at,
+    make_credentials,
     read_token,
     resolve_places,
 )
@@ -103,9 +104,7 @@ class OtherNodes:
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
         run_ids = [environ.get(name) or os.environ.get(name, "") for name in _RUN_IDS]
-        identity = repr((os.getuid(), run_ids, place["world_size"], place["attempt"]))
-        job = blake2b(identity.encode(), digest_size=8).hexdigest()
-        return Credentials(job, self._token)
+        return make_credentials(self._token, run_ids, place["world_size"], place["attempt"])
 
     def _environment(self) -> dict[str, str]:
         first = next(iter(self._job.members), None)
@@ -234,15 +233,9 @@ class OtherNodes:
         link = self.link
         if link is None or not link.is_led:
             return None
-        link.asked = 0
-        if not inquiry:  # what was judged before is of another moment
-            link.judged = None
-        try:
-            if link.judged is None:
-                self._report(link, here, ended, inquiry, asks=asks and not inquiry)
-        except (ConnectionError, ValueError):
-            return None
-        return await link.wait_for_judgement() if asks or inquiry else None
+        tell = partial(self._report, link, here, ended, inquiry, asks=asks and not inquiry)
+        is_heard = link.answer(inquiry, tell)
+        return await link.wait_for_judgement() if is_heard and (asks or inquiry) else None
 
     def _has_script_ended(self) -> bool:
         """Return whether all processes are gone here: none of ours, which would wait for us."""

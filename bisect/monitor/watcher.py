@@ -342,9 +342,8 @@ class LauncherSupervisor:
 
     async def _join_agents(self, outside: LauncherSnapshot) -> None:
         """Join the watches around the agents of other nodes, with which ours is to meet."""
-        place = outside.find_meeting_place()
         is_alone = self.around.starter is not None or not self.around.joins_nodes
-        if self.agents is not None or is_alone or not place:
+        if self.agents is not None or is_alone or not (place := outside.find_meeting_place()):
             return
         from .other_agents import OtherAgents
         from .watcher_report import print_line
