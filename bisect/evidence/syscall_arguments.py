@@ -154,7 +154,7 @@ def find_sharers(pid: int, address: int) -> tuple[int, ...] | None:
 
 def _list_sharers(pid: int, mapping: Sequence[str]) -> tuple[int, ...] | None:
     began, session = time.monotonic(), _find_session(pid)
-    if not session:
+    if session is None:
         return None
     device, inode = mapping[3:5]
     is_same = re.compile(rf"^\S+ \S+ \S+ {device} {inode}\s", re.MULTILINE)
@@ -168,12 +168,14 @@ def _list_sharers(pid: int, mapping: Sequence[str]) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def _find_session(pid: int) -> int:
-    """Return the session of a process, 0 if it is gone."""
+def _find_session(pid: int) -> int | None:
+    """Return the session of a process, None if it is gone. In a container it is 0 where whoever
+    began the session is outside, as with `docker exec` (pid_namespaces(7)).
+    """
     try:
         return os.getsid(pid)
     except OSError:
-        return 0
+        return None
 
 
 def _read_maps(pid: int) -> str:

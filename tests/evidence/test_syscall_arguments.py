@@ -26,6 +26,7 @@ from hangbisect.evidence.process import descendants
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..conftest import Start
 from .own_threads import LIBC, decode, thread_in
 
 ME = threading.get_native_id()
@@ -493,3 +494,35 @@ def test_who_else_has_the_semaphore_mapped() -> None:
         other.wait()
         made.set()
         child.join()
+
+
+@pytest.mark.parametrize("kind", ["session of this machine", "session from outside a container"])
+def test_sharers_are_found_whoever_began_their_session(start: Start, kind: str) -> None:
+    """In a container the session of what was started from outside of it is 0 (pid_namespaces(7)):
+    that is a session too.
+    """
+    program = """
+import multiprocessing, os
+from hangbisect.evidence.syscall_arguments import find_sharers
+made = multiprocessing.get_context("fork").Event()
+with open("/proc/self/maps") as maps:
+    address = next(int(line.split("-")[0], 16) for line in maps if "/dev/shm/sem." in line)
+child = multiprocessing.get_context("fork").Process(target=made.wait, args=(60.0,))
+child.start()
+print(os.getsid(0), find_sharers(os.getpid(), address) == (child.pid,))
+made.set()
+child.join()
+"""
+    way: list[str] = []
+    if kind == "session from outside a container":
+        unshare = shutil.which("unshare")
+        if unshare is None or os.geteuid() != 0:
+            pytest.skip("no pid namespace can be made here")
+        way = [unshare, "--pid", "--fork", "--mount-proc"]
+    process = start(*way, sys.executable, "-c", program)
+    said, complaint = process.communicate(timeout=60)
+    if way and "unshare:" in complaint:
+        pytest.skip("no pid namespace can be made here")
+    session, found = said.split()
+    assert (session == "0") is (bool(way) or os.getsid(0) == 0)
+    assert found == "True"
