@@ -90,8 +90,8 @@ def find_faults(job: Job, hangs: bool, groups: list[list[int]], moment: str) -> 
                 faults.append(f"{name}: does not name {' '.join(unnamed)}")
             if job.started[number].poll() is not None and found["outcome"] != "hang":
                 faults.append(f"{name}: its rank has ended")
-        # Without its lead each judges for itself: there is no second one.
-        most = len(group) if 0 not in group or moment == "start" else 1
+        # Whom it had not heard of as it lost its lead nobody can join.
+        most = len(group) if 0 not in group and moment == "start" else 1
         if printed > most:
             faults.append(f"{printed} verdicts of {len(group)} hosts that see each other")
     return faults

@@ -160,7 +160,8 @@ def test_whoever_is_cut_off_judges_for_itself_and_says_whom_it_does_not_see(
     end_all(started)
 
 
-def test_without_the_lead_each_judges_for_itself(hosts_here: HostsHere) -> None:
+def test_the_next_node_leads_once_the_lead_is_lost(hosts_here: HostsHere) -> None:
+    """Who is left is one job still: one verdict, by the first of them, which names who is lost."""
     made = hosts_here.make(3, shared=False)
     started = start(hosts_here, made, "-1", "none", "1000")
     made.until(lambda: joined(started) != "", "they are not joined")
@@ -168,9 +169,35 @@ def test_without_the_lead_each_judges_for_itself(hosts_here: HostsHere) -> None:
     made[0].die()
     until_told(made.all[1:], started)
     for host in made.all[1:]:
-        assert told(host)["ranks"]["culprit"] == [], shown(started)
-        assert any("n1 (rank 0)" in note for note in told(host)["notes"]), told(host)["notes"]
+        found = told(host)
+        assert found["ranks"]["culprit"] == [], shown(started)
+        assert found["seen_ranks"] == [1, 2], shown(started)
+        assert found["cause"]["id"] == "node-lost"
+        assert found["partial"]
+        assert [(one["name"], one["seen"]) for one in found["nodes"]] == [
+            *(("n1", False), ("n2", True), ("n3", True))
+        ]
+    made.until(lambda: "verdict comes from n2" in started[2].said(), "not told")
+    assert [len(headings(one)) for one in started[1:]] == [1, 0], shown(started)
+    assert any(":294" in one for one in listening(made[1]))
     end_all(started[1:])
+    made.until(lambda: not any(host.left() for host in made.all[1:]), "something is left")
+
+
+def test_who_led_meanwhile_gives_way_to_the_first_lead_when_that_is_back(
+    hosts_here: HostsHere,
+) -> None:
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000")
+    made.until(lambda: joined(started) != "", "they are not joined")
+    time.sleep(2)
+    made.cut(made[0])
+    made.until(lambda: "leads the nodes" in started[1].said(), "nobody leads")
+    made.heal()
+    made.until(lambda: "n2 is heard again" in started[0].said(), "not heard again")
+    made.until(lambda: "n3 is heard again" in started[0].said(), "not heard again")
+    made.until(lambda: not any(":294" in one for one in listening(made[1])), "it still listens")
+    end_all(started)
 
 
 def test_a_healthy_job_is_left_alone_and_nothing_listens_afterwards(
