@@ -26,7 +26,7 @@ from ..base.rank_facts import (
     shift_gpu_errors,
 )
 from ..base.verdict_facts import Verdict
-from ..base.words import format_ranks
+from ..base.words import format_ranks, format_seconds
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.exchanges import note_exchanges
 from ..diagnosis.node_clocks import describe_clocks_apart
@@ -89,6 +89,7 @@ def judge_nodes(
         *doubles,
         *map(_note_later_end, later),
         *_note_absent(facts, nodes),
+        *describe_lost(lost),
     )
     facts = replace(facts, notes=notes)
     connected = connect_nodes(ranks, _list_addresses(judged))
@@ -346,6 +347,22 @@ def _list_addresses(nodes: Sequence[RecordedNode]) -> dict[str, str]:
 def _map_addresses(known: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return by address as sockets have it the host, of those that have an address."""
     return {address.removeprefix("::ffff:"): host for address, host in known if address}
+
+
+def describe_lost(lost: Sequence[LostNode]) -> list[str]:
+    """Return in words which nodes are not seen, and since when."""
+    return [
+        f"{one.host} ({format_ranks(one.ranks)}) is not seen from here, for "
+        f"{format_seconds(one.silent)}"
+        for one in lost
+    ]
+
+
+def drop_lost(facts: JobFacts) -> JobFacts:
+    """Return the job without the nodes that one node did not see: others may see them."""
+    told = describe_lost(facts.lost_nodes)
+    notes = tuple(note for note in facts.notes if note not in told)
+    return replace(facts, lost_nodes=(), notes=notes)
 
 
 def mark_lost_ends(ranks: Sequence[RankFacts], lost: Sequence[LostNode]) -> list[RankFacts]:

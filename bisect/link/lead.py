@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import field, replace
 
 from ..base.lazy_dataclass import dataclass
@@ -131,16 +131,35 @@ class Lead:
         """Hear nobody any more; nodes are told."""
         for peer in self._peers.values():
             self._send(peer, Leave(why))
+        self._stop()
+        for channel in self._list_channels():
+            channel.end()
+
+    def remember(self, words: Iterable[NodeWord], world_size: int) -> None:
+        """Know these nodes, of which the lead before had heard: each is gone until it joins."""
+        for word in words:
+            join = Join(word.node, word.host, "", word.ranks, world_size)
+            heard = time.monotonic() - word.age
+            self._peers[word.node] = Peer(join, None, heard, word.address, word.last_word)
+            self._peers[word.node].is_missed = True
+
+    def abandon(self) -> None:
+        """Hear nobody any more, because another one leads: nodes look for that one."""
+        self._stop()
+        for channel in self._list_channels():
+            channel.close()
+
+    def _stop(self) -> None:
         for task in (self._beating, self._inquiring):
             if task is not None:
                 task.cancel()
         for server in self._servers:
             server.close()
-        known = [peer.channel for peer in self._peers.values()]
         for channel in self._unknown:
             channel.close()
-        for channel in filter(None, known):
-            channel.end()
+
+    def _list_channels(self) -> list[Channel]:
+        return [peer.channel for peer in self._peers.values() if peer.channel is not None]
 
     @property
     def are_all_gone(self) -> bool:

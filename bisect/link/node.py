@@ -68,6 +68,21 @@ class NodeLink:
         self.was_led = False
 
     @property
+    def node(self) -> str:
+        """Return the name of this node in the job."""
+        return self._join.node
+
+    @property
+    def world_size(self) -> int:
+        """Return how many ranks the job has."""
+        return self._join.world_size
+
+    @property
+    def heard(self) -> float:
+        """Return when the lead was heard last, monotonic; -inf if it never was."""
+        return self._heard
+
+    @property
     def is_led(self) -> bool:
         """Return whether the lead holds its lease, and may order anything: both have a token."""
         return self._orders and self.is_connected
@@ -77,10 +92,10 @@ class NodeLink:
         """Return whether the lead is heard."""
         return self._channel is not None and time.monotonic() - self._heard < LEASE
 
-    @property
-    def silence(self) -> float:
-        """Return for how many seconds the lead was not heard."""
-        return time.monotonic() - self._heard
+    def list_others(self) -> list[NodeWord]:
+        """Return what was heard last of each node, this one too, with its age by now."""
+        now = time.monotonic()
+        return [replace(word, age=now - heard) for heard, word in self.others.values()]
 
     @property
     def question(self) -> int:
@@ -153,26 +168,23 @@ class NodeLink:
 
     async def _talk_once(self) -> bool:
         """Return whether a lead was there, once it is gone."""
-        addresses, credentials = await self._find()
-        for address, port in addresses:
-            channel = None
-            try:
-                channel = await open_channel(address, port, _CONNECT_LIMIT)
-                await channel.greet(credentials)
-                self._channel, self._heard = channel, time.monotonic()
-                self._orders = credentials.has_token
-                await self._talk(channel)
-                return True
-            except Refused as error:
-                self.refused = str(error)
-            except (OSError, TimeoutError, asyncio.IncompleteReadError):
-                if self._channel is not None:
-                    return True
-            finally:
-                self._channel = None
-                if channel is not None:
-                    channel.close()
-        return False
+        places, credentials = await self._find()
+        channel, refused = await open_lead(places, credentials)
+        self.refused = refused or self.refused
+        if channel is None:
+            return False
+        self._channel, self._heard = channel, time.monotonic()
+        self._orders = credentials.has_token
+        try:
+            await self._talk(channel)
+        except Refused as error:
+            self.refused = str(error)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._channel = None
+            channel.close()
+        return True
 
     async def _talk(self, channel: Channel) -> None:
         channel.send(encode(self._join))
@@ -180,7 +192,7 @@ class NodeLink:
         telling = asyncio.create_task(self._tell_digests(channel))
         try:
             while True:
-                said = decode(await channel.read(2 * LEASE), FROM_LEAD)
+                said = decode(await channel.read(LEASE), FROM_LEAD)
                 self._heard = time.monotonic()
                 if said is not None:
                     self._hear(said)
@@ -215,6 +227,58 @@ class NodeLink:
     def _send(self, said: Said) -> None:
         if self._channel is not None:
             self._channel.send(encode(said))
+
+
+async def open_lead(
+    places: Sequence[Address], credentials: Credentials
+) -> tuple[Channel | None, str]:
+    """Return a connection to the lead at the first of these places where one has proved itself, and
+    why another one did not take us. All hosts are tried at once, the ports of one in turn.
+    """
+    hosts: dict[str, list[int]] = {}
+    for host, port in places:
+        hosts.setdefault(host, []).append(port)
+    tries = [asyncio.create_task(_open_at(host, hosts[host], credentials)) for host in hosts]
+    found, refused = None, ""
+    try:
+        for one in tries:
+            found, why_not = await one
+            refused = why_not or refused
+            if found is not None:
+                break
+    finally:
+        for one in tries:
+            one.cancel()
+        for ended in await asyncio.gather(*tries, return_exceptions=True):
+            if isinstance(ended, tuple) and ended[0] not in (None, found):
+                ended[0].close()
+    return found, refused
+
+
+async def _open_at(
+    host: str, ports: Sequence[int], credentials: Credentials
+) -> tuple[Channel | None, str]:
+    refused = ""
+    for port in ports:
+        try:
+            channel = await open_channel(host, port, _CONNECT_LIMIT)
+        except TimeoutError:
+            break  # the host does not answer, at any port
+        except OSError:
+            continue
+        is_taken = False
+        try:
+            await channel.greet(credentials)
+            is_taken = True
+            return channel, refused
+        except Refused as error:
+            refused = str(error)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            if not is_taken:
+                channel.close()
+    return None, refused
 
 
 def _fit(ranks: Sequence[RankFacts]) -> list[RankFacts]:

@@ -108,6 +108,7 @@ async def _judge_here(
     seen = seen.update(await _add_all_evidence(job, seen.ranks, ended))
     facts = make_job_facts(job, ended, due, *await _find_who_starts(job))
     facts, seen = _find_spawned(job, facts, seen)
+    await _find_next_lead(job, ended)
     return _judge_facts(job, ended, facts, seen, due)
 
 
@@ -130,6 +131,13 @@ def _judge_facts(
         verdict = replace(verdict, outcome="silent")
         job.silent_until = max(until, time.monotonic() + job.limits.stall)
     return Judgement(verdict, facts, ranks, graph, proof, is_step_over), seen
+
+
+async def _find_next_lead(job: Job, ended: Ended) -> None:
+    """Wait until somebody leads the nodes again, where the lead is lost."""
+    if job.nodes is not None:
+        with job.failures.of("find who leads the nodes"):
+            await job.nodes.find_next_lead(ended)
 
 
 def _list_lost(job: Job) -> tuple[LostNode, ...]:
@@ -164,16 +172,18 @@ async def _judge_with_others(
     """Return the verdict on all nodes where they are joined, else this node's. None: it is too
     early for one, and this node looks again later.
     """
-    answer = None
-    if job.nodes is not None:
-        with job.failures.of("hear the other nodes"):
-            answer = await job.nodes.hear(here, ended, inquiry)
-    if answer is None and not inquiry:
-        if _list_lost(job) and not here.facts.lost_nodes:  # no more heard, since we asked
+    answer = await _hear_others(job, here, ended, inquiry)
+    if answer is None and not inquiry and _list_lost(job):
+        await _find_next_lead(job, ended)
+        if not (
+            _list_lost(job) and here.facts.lost_nodes
+        ):  # another one is heard, or none any more
             if ended in NOTHING_MOVES:  # what was seen is from before that
                 _look_again_later(job)
                 return None
             here, seen = _judge_facts(job, ended, here.facts, seen, due)
+            answer = await _hear_others(job, here, ended, inquiry)
+    if answer is None and not inquiry:
         if _sees_too_little(job, here.verdict, ended, here.proof):
             _hold_back(job, seen)
             return None
@@ -193,6 +203,13 @@ async def _judge_with_others(
         return Judgement(verdict, joint.facts, joint.ranks, joint.graph, proof, is_over)
     told_by = answer.lead or "another node"
     return replace(here, verdict=verdict, proof=proof, is_step_over=is_over, told_by=told_by)
+
+
+async def _hear_others(job: Job, here: Judgement, ended: Ended, inquiry: int) -> Judged | None:
+    if job.nodes is not None:
+        with job.failures.of("hear the other nodes"):
+            return await job.nodes.hear(here, ended, inquiry)
+    return None
 
 
 def _tell(job: Job, judged: Judgement, published: bool, ending: bool) -> list[str]:

@@ -1,9 +1,9 @@
 """The monitors of a job's other nodes: found, joined, and asked before anything is judged.
 
 The monitor of rank 0's node leads (link/lead.py); each, that one too, is a node of the star
-(link/node.py). Who leads judges all nodes as one by what each of them would write in its run folder
-(collect/nodes.py). Loaded for jobs on several nodes alone. Whatever fails here, this node is on its
-own, as if there were no link.
+(link/node.py). Once it is lost another one leads (next_lead.py). Who leads judges all nodes as one
+by what each of them would write in its run folder (collect/nodes.py). Loaded for jobs on several
+nodes alone. Whatever fails here, this node is on its own, as if there were no link.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from .lead_address import (
     resolve_places,
 )
 from .monitor_process import call_in_thread
+from .next_lead import LIMIT as NEXT_LEAD_LIMIT
+from .next_lead import NextLead
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
@@ -63,7 +65,8 @@ class OtherNodes:
     def __init__(self, job: Job) -> None:
         """Nothing is said before begin()."""
         self._job = job
-        self._lead: Lead | None = None
+        self._lead: Lead | None = None  # where rank 0 is here
+        self._next: NextLead | None = None
         self._joint: JointJudgement | None = None  # made by us, who lead
         self._token = b""
         self._tasks: list[asyncio.Task[None]] = []
@@ -88,6 +91,7 @@ class OtherNodes:
         self._ranks = tuple(sorted(members.expected))
         join = Join(self._node, host, secrets.token_hex(8), self._ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
+        self._next = NextLead(self.link, self._list_addresses, self._make_lead, job.say)
         self._tasks.append(asyncio.create_task(self.link.run()))
         self._has_begun.set()
 
@@ -100,6 +104,8 @@ class OtherNodes:
             task.cancel()
         if self._lead is not None:
             self._lead.close()
+        if self._next is not None:
+            self._next.end()
 
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
@@ -121,7 +127,7 @@ class OtherNodes:
         if not token:
             job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
             return
-        lead = Lead(self._credentials(), str(job.place["host"]), self._judge, job.say)
+        lead, _ = self._make_lead()
         if why_not := await listen_at(lead, await self._list_addresses()):
             job.say(
                 f"Each node judges for itself: this one cannot listen for the others ({why_not})"
@@ -129,11 +135,18 @@ class OtherNodes:
         else:
             self._lead = lead
 
-    async def _list_addresses(self) -> list[Address]:
-        """Return where the lead may be."""
+    def _make_lead(self) -> tuple[Lead, Credentials]:
+        """Return a lead that hears nobody yet, and what is to be proved to it."""
+        credentials, job = self._credentials(), self._job
+        return Lead(credentials, str(job.place["host"]), self._judge, job.say), credentials
+
+    def _list_places(self) -> list[Address]:
         environ = self._environment()
-        master = environ.get("MASTER_ADDR", "")
-        places = list_lead_places(master, environ.get("MASTER_PORT", ""))
+        return list_lead_places(environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", ""))
+
+    async def _list_addresses(self) -> list[Address]:
+        """Return where the first lead may be."""
+        master, places = self._environment().get("MASTER_ADDR", ""), self._list_places()
         found = await resolve_places(places)
         if master in found:
             self.master_addresses = tuple(dict.fromkeys(address for address, _ in found[master]))
@@ -150,7 +163,11 @@ class OtherNodes:
             self._token = b""  # of a run before this one, perhaps: it is read anew the next time
         self._say_if_alone()
         if self._token:
-            return await self._list_addresses(), self._credentials()
+            places = await self._list_addresses()
+            if self._next is not None and self._lead is None:
+                ports = dict.fromkeys(port for _, port in self._list_places())
+                places += await self._next.list_places([*ports])
+            return places, self._credentials()
         if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
             self._has_looked_up = True
             await self._list_addresses()
@@ -208,18 +225,24 @@ class OtherNodes:
             if name != self._node
         )
 
+    async def find_next_lead(self, ended: Ended) -> None:
+        """Wait until somebody leads again, where the lead is not heard any more and a verdict on
+        all nodes is wanted; within a limit.
+        """
+        link = self.link
+        if link is None or self._next is None or not link.was_led or ended not in ASKING:
+            return
+        await link.wait_until_led(link.heard + NEXT_LEAD_LIMIT - time.monotonic())
+        await self._next.wait_for_others()
+
     def note_lost(
         self, facts: JobFacts, seen: Snapshot, lost: tuple[LostNode, ...]
     ) -> tuple[JobFacts, Snapshot]:
         """Return the job and what was seen of it, with the nodes that are lost."""
-        from ..collect.nodes import mark_lost_ends
+        from ..collect.nodes import describe_lost, mark_lost_ends
 
-        notes = [
-            f"{one.host} ({format_ranks(one.ranks)}) is not seen from here, for "
-            f"{format_seconds(one.silent)}"
-            for one in lost
-        ]
-        facts = replace(facts, lost_nodes=lost, notes=(*facts.notes, *notes))
+        notes = (*facts.notes, *describe_lost(lost))
+        facts = replace(facts, lost_nodes=lost, notes=notes)
         return facts, seen.update(mark_lost_ends(seen.ranks, lost))
 
     async def hear(self, here: Judgement, ended: Ended, inquiry: int) -> Judged | None:
@@ -260,9 +283,11 @@ class OtherNodes:
     def _report(
         self, link: NodeLink, here: Judgement, ended: Ended, inquiry: int, asks: bool
     ) -> None:
+        from ..collect.nodes import drop_lost
+
         clock = NodeClock(time.monotonic(), time.time())
         ranks = [one for one in here.ranks if one.rank in self._ranks]
-        facts = replace(here.facts, local_ranks=self._ranks)
+        facts = replace(drop_lost(here.facts), local_ranks=self._ranks)
         record = make_node_record(str(self._job.place["host"]), facts, ranks, clock)
         report = Report(
             inquiry=inquiry,

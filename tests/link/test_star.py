@@ -21,7 +21,8 @@ from hangbisect.link.framing import LARGEST, pack
 from hangbisect.link.handshake import Credentials
 from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
 from hangbisect.link.messages import Digest, Join, Judged, RankWord, Report, encode
-from hangbisect.link.node import NodeLink
+from hangbisect.link.node import NodeLink, open_lead
+from hangbisect.monitor.next_lead import NextLead
 
 from ..diagnosis.made_up import SLEEP, job, rank
 
@@ -441,3 +442,92 @@ def test_the_facts_of_a_rank_arrive_as_they_were() -> None:
 
     run(test())
     assert to_json(found[0].facts[0]) == to_json(facts)
+
+
+# ---- the next lead -------------------------------------------------------------------------------
+
+
+def test_who_leads_next_knows_who_was_there_and_takes_them_in() -> None:
+    async def test() -> None:
+        async with star() as first, star() as later:
+            first.node(0)
+            node = first.node(1)
+            await until(lambda: {"0", "1"} == {*node.others})
+            later.lead.remember(node.list_others(), 4)
+            later.node(1)
+            nodes = [later.node(2)]
+            await until(lambda: all(one.is_led for one in nodes))
+            nodes[0].report(report_of(join_of(2), asks=True), [])
+            await nodes[0].wait_for_judgement()
+            assert later.judged == [(["n2", "n3"], [("n1", "it is not heard any more")])]
+            assert later.said == []  # whom the first lead lost need not be said again
+
+    run(test())
+
+
+def test_nodes_of_a_lead_that_gives_way_look_for_another_one() -> None:
+    async def test() -> None:
+        async with star() as made:
+            node = made.node(0)
+            await until(lambda: node.is_led and "0" in node.others)
+            made.lead.abandon()
+            await until(lambda: not node.is_led)
+            assert node.was_led  # and is to be led again, as it is not by one that has left
+            assert {*node.others} == {"0"}
+
+    run(test())
+
+
+def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
+    """A host that does not answer is passed over; what a lead without the token is refused for is
+    told.
+    """
+
+    async def test() -> None:
+        async with star() as made, star(Credentials("job")) as other:
+            places = [("127.0.0.2", made.port), ("127.0.0.1", other.port), ("127.0.0.1", made.port)]
+            found, refused = await open_lead(places, OURS)
+            assert found is not None
+            assert "token" in refused
+            found.close()
+            nobody, _ = await open_lead(places[:1], OURS)
+            assert nobody is None
+            await until(lambda: not made.lead._unknown)
+
+    run(test())
+
+
+def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> None:
+    """The first look is for others alone; at the second, as nobody was found, it leads."""
+
+    async def nowhere() -> list[tuple[str, int]]:
+        return []
+
+    async def test() -> None:
+        async with star() as first:
+            links = [first.node(number) for number in range(3)]
+            await until(lambda: all(len(one.others) == 3 for one in links))
+            first.end()
+            await until(lambda: not any(one.is_connected for one in links))
+            for link in links:
+                link.others = {
+                    name: (heard, replace(word, address=f"127.0.0.{int(name) + 2}"))
+                    for name, (heard, word) in link.others.items()
+                }
+                link.was_led, link._heard = True, time.monotonic() - LEASE - 1.0
+            made: list[Lead] = []
+
+            def make_lead() -> tuple[Lead, Credentials]:
+                made.append(Lead(OURS, "n2", first._judge, print))
+                return made[0], OURS
+
+            nexts = [NextLead(link, nowhere, make_lead, print) for link in links]
+            assert await nexts[1].list_places([7]) == [("127.0.0.2", 7)]
+            assert await nexts[2].list_places([7]) == [("127.0.0.2", 7), ("127.0.0.3", 7)]
+            assert not made
+            await nexts[1].list_places([7])
+            assert len(made) == 1
+            await nexts[2].list_places([7])
+            assert len(made) == 1  # it is not its turn yet
+
+    run(test())
