@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.process_facts import Look, Socket
 from hangbisect.diagnosis.node_rendezvous import (
+    cannot_meet,
     compare_agents,
     find_node_wait,
     list_disagreements,
@@ -157,6 +158,27 @@ def test_nothing_is_told_of_agents_that_agree() -> None:
     assert list_disagreements(agents) == []
     assert list_disagreements({"a": words("--nnodes=3")}) == []
     assert list_disagreements({}) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_sure"),
+    [
+        ("--nnodes=2", "--nnodes=3", True),
+        ("--rdzv-id=x", "--rdzv-id=y", True),
+        ("--node-rank=1", "--node-rank=1", True),
+        ("--node-rank=0", "--node-rank=1", False),
+        # A name and an address may be one machine; without one torchrun takes its default.
+        ("--rdzv-endpoint=n1:1", "--rdzv-endpoint=10.0.0.1:1", False),
+    ],
+)
+def test_whoever_waits_longer_for_agents_that_cannot_meet_waits_in_vain(
+    one: str, other: str, is_sure: bool
+) -> None:
+    agents = {
+        host: [agent((*words(flag), "train.py"), *CONNECTING, sockets=(MINE,))]
+        for host, flag in (("a", one), ("b", other))
+    }
+    assert cannot_meet(agents) is is_sure
 
 
 # ---- agents of several nodes ---------------------------------------------------------------------

@@ -10,6 +10,7 @@ import signal
 import time
 from typing import Any
 
+from hangbisect.monitor.clocks import OTHER_NODES_LIMIT
 from hosts import Host, Hosts
 from joined_hosts import MEETS, environ_of
 
@@ -262,6 +263,29 @@ def test_before_any_rank_one_verdict_names_who_has_come_and_who_has_not(
     assert any(":294" in one and not one.endswith(":29400") for one in listening(made[0]))
     end_all(started)
     made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_agents_that_can_never_meet_are_told_before_a_node_has_had_time_to_boot(
+    hosts_here: HostsHere,
+) -> None:
+    """Each waits for another number of nodes. A third node may still come: that would not help."""
+    made = hosts_here.make(2, shared=False)
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "meets.py").write_text(MEETS)
+        agent = [f"--nnodes={3 + number}", f"--node-rank={number}", "--nproc-per-node=1"]
+        agent += ["--master-addr=n1", "--master-port=29400", "meets.py"]
+        run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "3", "--", TORCHRUN]
+        environ = {"HANGBISECT_TOKEN": "a" * 32}
+        started.append(hosts_here.start(host, *run, *agent, env=environ))
+    until_told(made.all, started)
+    for host in made.all:
+        found = told(host)
+        assert (found["outcome"], found["cause"]["id"]) == ("silent", "nodes-not-joined")
+        assert any("--nnodes is 3 on n1 and 4 on n2" in note for note in found["notes"]), found
+        assert found["seconds"]["still"] < OTHER_NODES_LIMIT
+    assert sum(len(headings(one)) for one in started) == 1, shown(started)
+    end_all(started)
 
 
 SENDS = """
