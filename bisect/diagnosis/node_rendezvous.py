@@ -93,18 +93,29 @@ def compare_agents(agents: Mapping[str, Sequence[Look]]) -> tuple[str, list[str]
     return elsewhere or serving or next(iter(agents)), notes
 
 
+def cannot_meet(agents: Mapping[str, Sequence[Look]]) -> bool:
+    """Return whether agents, by host, differ in what no node that may still come can mend. Where
+    they say that they meet does not tell: a name and an address may be the same machine.
+    """
+    commands = {host: looks[-1].command for host, looks in agents.items() if looks}
+    return bool(list_disagreements(commands, [one for one in _IN_COMMON if one != _ENDPOINT]))
+
+
 # torch/distributed/run.py: what agents that are to meet have in common, and the number of each.
-_IN_COMMON = ("--nnodes", "--rdzv-id", "--rdzv-backend", "--rdzv-endpoint", "--master-port")
+_ENDPOINT = "--rdzv-endpoint"
+_IN_COMMON = ("--nnodes", "--rdzv-id", "--rdzv-backend", _ENDPOINT, "--master-port")
 _OWN = "--node-rank"
 
 
-def list_disagreements(commands: Mapping[str, Sequence[str]]) -> list[str]:
+def list_disagreements(
+    commands: Mapping[str, Sequence[str]], flags: Sequence[str] = _IN_COMMON
+) -> list[str]:
     """Return in words what agents of several nodes, by host, have not in common of what they need
     to meet, and which number two of them have.
     """
     words = {host: command[: own_words(command)] for host, command in commands.items()}
     found = []
-    for flag in _IN_COMMON:
+    for flag in flags:
         values = {host: given(one, flag) or "not given" for host, one in words.items()}
         first = next(iter(values.items()), None)
         other = next((one for one in values.items() if first and one[1] != first[1]), None)

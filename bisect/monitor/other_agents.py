@@ -26,7 +26,7 @@ from ..base.identity import UnknownRank
 from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended
 from ..base.variables import TOKEN_VARIABLE
-from ..diagnosis.node_rendezvous import compare_agents
+from ..diagnosis.node_rendezvous import cannot_meet, compare_agents
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..link.handshake import Credentials
@@ -48,6 +48,7 @@ from .other_nodes import add_nodes, describe_as_lost
 from .watcher_verdict import LauncherJudgement, blame_launcher
 
 if TYPE_CHECKING:
+    from ..base.process_facts import Look
     from .watcher import SupervisedCommand
 
 JOIN_LIMIT = 10.0  # seconds for the watches to find each other, before one is on its own
@@ -76,6 +77,7 @@ class OtherAgents:
         join = Join(f"{host} {os.getpid()}", host, secrets.token_hex(8), (), 0)
         self._link = NodeLink(join, self._find, lambda: Digest(()), wake)
         self._task: asyncio.Task[None] | None = None
+        self._compared = 0  # nodes that were there when all were asked last
 
     @property
     def question(self) -> int:
@@ -127,27 +129,44 @@ class OtherAgents:
 
     # ---- as a node -------------------------------------------------------------------------------
 
+    @property
+    def is_to_ask_early(self) -> bool:
+        """Return whether a node has come since all were compared: it may be one that cannot meet
+        the others.
+        """
+        return len(self._link.others) > max(1, self._compared)
+
     async def hear(
-        self, here: LauncherJudgement, ended: Ended, moved: str, inquiry: int
+        self, here: LauncherJudgement, ended: Ended, moved: str, inquiry: int, is_late: bool
     ) -> Judged | None:
         """Return what the lead says of all nodes, once it has heard this one and what `moved` here;
-        None: it is not heard, and this node is on its own.
+        None: it is not heard, and this node is on its own. `is_late`: a node that has not come yet
+        would be here by now.
         """
         link = self._link
         await link.wait_until_led(self._began + JOIN_LIMIT - time.monotonic())
         if not link.is_led:
             return None
-        is_heard = link.answer(inquiry, partial(self._report, here, ended, moved, inquiry))
+        self._compared = len(link.others)
+        tell = partial(self._report, here, ended, moved, inquiry, is_late)
+        is_heard = link.answer(inquiry, tell)
         return await link.wait_for_judgement() if is_heard else None
 
-    def _report(self, here: LauncherJudgement, ended: Ended, moved: str, inquiry: int) -> None:
+    def _report(
+        self, here: LauncherJudgement, ended: Ended, moved: str, inquiry: int, is_late: bool
+    ) -> None:
         verdict, facts, seen, _ = here
         host = socket.gethostname()
         # The launcher is in the place of rank 0 here, and so it is on each node.
         ranks = [replace(r, rank=UnknownRank(host, r.pid), moved=moved) for r in seen.ranks]
         clock = NodeClock(time.monotonic(), time.time())
         record = make_node_record(host, replace(facts, local_ranks=()), ranks, clock)
-        report = Report(inquiry, record, verdict, ended, looks=0, asks=not inquiry)
+        report = Report(
+            *(inquiry, record, verdict, ended),
+            looks=0,
+            is_over=is_late,
+            asks=not inquiry,
+        )
         self._link.report(report, ranks)
 
     def take_joint(self) -> LauncherJudgement | None:
@@ -165,13 +184,21 @@ class OtherAgents:
         at_work = next((one for one in answers if one.facts[0].moved), None)
         if at_work is not None:
             return Judged(0, goes_on=f"{at_work.join.host} is at work ({at_work.facts[0].moved})")
+        agents = _list_looks(answers)
+        if not asker.report.is_over and not await call_in_thread(cannot_meet, agents):
+            return Judged(0, goes_on="a node may still come")
         self._joint = await call_in_thread(_judge_agents, answers, unseen)
         return Judged(0, self._joint[0])
 
 
+def _list_looks(answers: Sequence[NodeAnswer]) -> dict[str, Sequence[Look]]:
+    """Return by host the looks at its launcher, where there are any."""
+    return {one.join.host: one.facts[0].looks for one in answers if one.facts[0].looks}
+
+
 def _judge_agents(answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]) -> LauncherJudgement:
     """Return the verdict on the launchers of all nodes: that on the one which tells most."""
-    agents = {one.join.host: one.facts[0].looks for one in answers if one.facts[0].looks}
+    agents = _list_looks(answers)
     kept, disagreements = compare_agents(agents) if agents else (answers[0].join.host, [])
     chosen = next(one for one in answers if one.join.host == kept)
     facts, own = chosen.report.record.job, chosen.report.verdict

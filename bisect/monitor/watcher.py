@@ -290,7 +290,8 @@ class LauncherSupervisor:
             return
         # Its agent meets those of other nodes first, and we do not see whether they come.
         is_soon = time.monotonic() - at.stirred < OTHER_NODES_LIMIT
-        if ended == "still" and is_soon and outside.spans_nodes and around.starter is None:
+        waits = ended == "still" and is_soon and outside.spans_nodes and around.starter is None
+        if waits and not (self.agents is not None and self.agents.is_to_ask_early):
             return
         if is_limit and outside.rank_of and not moved:
             ended = "late"
@@ -299,7 +300,9 @@ class LauncherSupervisor:
             return
         told: tuple[LauncherJudgement, str] | None = judged, ""
         if self.agents is not None and self.verdict is None:
-            told = await self._hear_agents(judged, ended)
+            told = await self._hear_agents(judged, ended, is_late=not waits)
+        elif waits:
+            return
         if told is not None:
             is_to_end = around.on_hang == "end" and (is_sure or is_limit)
             await self._close(outside, told[0], is_to_end, told[1])
@@ -370,17 +373,22 @@ class LauncherSupervisor:
             await self._close(outside, told[0], is_to_end, told[1])
 
     async def _hear_agents(
-        self, judged: LauncherJudgement, ended: Ended, moved: str = "", inquiry: int = 0
+        self,
+        judged: LauncherJudgement,
+        ended: Ended,
+        moved: str = "",
+        inquiry: int = 0,
+        is_late: bool = False,
     ) -> tuple[LauncherJudgement, str] | None:
         """Return the verdict on the launchers of all nodes, and the host that tells it, "" for this
         one; that of this node where nobody is heard. None: there is no verdict yet.
         """
         assert self.agents is not None
-        answer = await self.agents.hear(judged, ended, moved, inquiry)
+        answer = await self.agents.hear(judged, ended, moved, inquiry, is_late)
         if self._is_out_of_our_hands():
             return None
         if answer is None:
-            return None if inquiry else (judged, "")
+            return (judged, "") if is_late and not inquiry else None
         if answer.verdict is None:
             return None
         joint = self.agents.take_joint()
