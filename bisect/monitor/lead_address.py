@@ -13,6 +13,7 @@ import stat
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from ..base.addresses import is_loopback
 from ..base.deadline import call_with_limit
@@ -79,13 +80,20 @@ def read_token(path: Path) -> str:
     """Return the token that the lead has left in a run folder that nodes share, "" if there is none
     of our own that nobody else can read. May block; raises OSError, ValueError.
     """
+    return str(read_own_json(path).get("token", ""))
+
+
+def read_own_json(path: Path) -> dict[str, Any]:
+    """Return the object in a small file that is ours and that nobody else can read, {} for anything
+    else. May block; raises OSError, ValueError.
+    """
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         found = os.fstat(file.fileno())
         is_ours = found.st_uid == os.getuid() and not found.st_mode & 0o077
         if not stat.S_ISREG(found.st_mode) or not is_ours:
-            return ""
-        data = json.loads(file.read(4096))
-    return str(data["token"]) if isinstance(data, dict) and "token" in data else ""
+            return {}
+        data = json.loads(file.read(1 << 16))
+    return data if isinstance(data, dict) else {}
 
 
 def _resolve(host: str) -> list[str]:

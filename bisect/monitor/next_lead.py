@@ -1,8 +1,10 @@
-"""Who leads once the lead is lost: the first of the nodes that are left, by their ranks.
+"""Who leads once the lead is lost, or where none has come: the first of the nodes that are there,
+by their ranks.
 
-Each node finds that by itself, from what the lead had told of the others. It looks for the first
-lead and for the nodes before it, and leads where none of them answers. Who leads so looks on, and
-gives way to one before it. Groups of nodes that do not see each other have a lead each.
+Each node finds that by itself, from what the lead had told of the others, or from what they left in
+a run folder (waiting_nodes.py). It looks for the first lead and for the nodes before it, and leads
+where none of them answers. Who leads so looks on, and gives way to one before it. Groups of nodes
+that do not see each other have a lead each.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from ..link.handshake import Credentials
 from ..link.lead import LEASE, Lead
 from ..link.messages import NodeWord
-from ..link.node import Address, NodeLink, open_lead
+from ..link.node import Address, Find, NodeLink, open_lead
 from .lead_address import listen_at
 
 MOST = 16  # nodes that may come to lead: once the first so many are lost, each is on its own
@@ -27,8 +29,6 @@ _MOST_TURNS = 4
 _GATHER = 6.0  # seconds for the others to have found us: two looks, as for a turn, and load
 _GIVE_WAY_EVERY = 2.0
 
-ListFirst = Callable[[], Awaitable[Sequence[Address]]]
-
 
 class NextLead:
     """One node's part in finding the next lead, which may be itself."""
@@ -36,39 +36,47 @@ class NextLead:
     def __init__(
         self,
         link: NodeLink,
-        list_first: ListFirst,
-        make_lead: Callable[[], tuple[Lead, Credentials]],
+        find_first: Find,
+        make_lead: Callable[[Credentials], Lead],
         say: Callable[[str], None],
     ) -> None:
-        """`list_first` returns where the first lead may be, `make_lead` one that hears nobody yet,
-        and what is to be proved to it.
+        """`find_first` returns where the first lead may be, and what is to be proved to any;
+        `make_lead` one that hears nobody yet.
         """
-        self._link, self._list_first = link, list_first
+        self._link, self._find_first = link, find_first
         self._make_lead, self._say = make_lead, say
+        self._waits_since = 0.0  # with others, for a first lead
         self._lead: Lead | None = None
         self._began = float("-inf")
         self._found_nobody = float("-inf")  # the lead's last word, where we looked in our turn
         self._giving_way: asyncio.Task[None] | None = None
 
-    async def list_places(self, ports: Sequence[int]) -> list[Address]:
-        """Return where to look for the next lead: at the nodes before this one, then at this one,
-        which begins to lead where a look since its turn came found nobody. Nothing while none was
-        lost.
+    async def add_places(
+        self,
+        places: Sequence[Address],
+        credentials: Credentials,
+        ports: Sequence[int],
+        waiting: Sequence[NodeWord] = (),
+    ) -> list[Address]:
+        """Return where to look for a lead: at these places of the first one; once that is lost, or
+        with nodes that are `waiting` for one, at the nodes before this one too, and then at this
+        one, which begins to lead where a look since its turn came found nobody.
         """
         link = self._link
-        if not link.was_led:
-            return []
-        words = sorted(link.list_others(), key=_order)[:MOST]
+        known = link.list_others() if link.was_led else waiting
+        words = sorted(known, key=_order)[:MOST]
         names = [word.node for word in words]
-        own = words[names.index(link.node)] if link.node in names else None
-        before = words if own is None else words[: names.index(link.node)]
-        if own is not None and self._lead is None and self._found_nobody == link.heard:
-            await self._begin(own, before, ports)
-        turns = min(max(0, len(before) - 1), _MOST_TURNS)
-        if time.monotonic() > link.heard + LEASE + _TURN * turns:
-            self._found_nobody = link.heard
-        hosts = [word.address for word in (*before, *([own] if own and self._lead else []))]
-        return [(host, port) for host in filter(None, hosts) for port in ports]
+        if link.node not in names:
+            return [*places, *_list_ports(words, ports)]
+        before, own = words[: names.index(link.node)], words[names.index(link.node)]
+        self._waits_since = self._waits_since or time.monotonic() - LEASE
+        lost_at = link.heard if link.was_led else self._waits_since
+        if self._lead is None and self._found_nobody == lost_at and len(words) > 1:
+            await self._begin(own, before, ports, credentials)
+        turns = min(max(0, len(before) - link.was_led), _MOST_TURNS)  # not to the lead that is lost
+        if time.monotonic() > lost_at + LEASE + _TURN * turns:
+            self._found_nobody = lost_at
+        return [*places, *_list_ports([*before, *([own] if self._lead else [])], ports)]
 
     async def wait_for_others(self) -> None:
         """Wait, where this node has just begun to lead, until the others can have joined it."""
@@ -83,28 +91,41 @@ class NextLead:
         if self._lead is not None:
             self._lead.close()
 
-    async def _begin(self, own: NodeWord, before: Sequence[NodeWord], ports: Sequence[int]) -> None:
-        lead, credentials = self._make_lead()
+    async def _begin(
+        self,
+        own: NodeWord,
+        before: Sequence[NodeWord],
+        ports: Sequence[int],
+        credentials: Credentials,
+    ) -> None:
+        lead, link = self._make_lead(credentials), self._link
         if await listen_at(lead, [(own.address, port) for port in ports]):
             return  # on no port: this node is on its own
-        lead.remember(self._link.list_others(), self._link.world_size)
+        why = "No monitor of rank 0's node is found"
+        if link.was_led:
+            lead.remember(link.list_others(), link.world_size)
+            why = "Who led the nodes is not heard any more"
         self._lead, self._began = lead, time.monotonic()
-        self._say("Who led the nodes is not heard any more: this one leads the nodes that are left")
-        hosts = {word.address for word in before} - {own.address, ""}
-        places = [(host, port) for host in sorted(hosts) for port in ports]
-        self._giving_way = asyncio.create_task(self._give_way(places, credentials))
+        self._say(f"{why}: this one leads the nodes that are there")
+        others = [word for word in before if word.address != own.address]
+        self._giving_way = asyncio.create_task(self._give_way(_list_ports(others, ports)))
 
-    async def _give_way(self, places: Sequence[Address], credentials: Credentials) -> None:
-        """Lead until a node before this one does, or the first lead is there again."""
+    async def _give_way(self, places: Sequence[Address]) -> None:
+        """Lead until a node before this one does, or the first lead is there."""
         found = None
         while found is None:
             await asyncio.sleep(_GIVE_WAY_EVERY)
             with contextlib.suppress(OSError, TimeoutError):
-                found, _ = await open_lead([*await self._list_first(), *places], credentials)
+                first, credentials = await self._find_first()
+                found, _ = await open_lead([*first, *places], credentials)
         found.close()
         if self._lead is not None:
             self._lead.abandon()
         self._lead = None
+
+
+def _list_ports(words: Sequence[NodeWord], ports: Sequence[int]) -> list[Address]:
+    return [(word.address, port) for word in words if word.address for port in ports]
 
 
 def _order(word: NodeWord) -> tuple[tuple[int, ...], str]:

@@ -2,8 +2,9 @@
 for one another, and who watches one of them sees that some have not come, perhaps not which.
 
 They join as the monitors of ranks do later (other_nodes.py): who watches on the machine at which
-the agents meet leads, and gives one verdict for all. Loaded once an agent that has to meet others
-stands still. Whatever fails here, each watch tells what it sees.
+the agents meet leads, or another one where nobody does (next_lead.py), and gives one verdict for
+all. Loaded once an agent that has to meet others stands still. Whatever fails here, each watch
+tells what it sees.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..link.handshake import Credentials
 from ..link.lead import Lead, NodeAnswer, Unseen
-from ..link.messages import Digest, Join, Judged, Report
+from ..link.messages import Digest, Join, Judged, NodeWord, Report
 from ..link.node import Address, NodeLink
 from .copy_run import write
 from .lead_address import (
@@ -44,7 +45,9 @@ from .lead_address import (
     resolve_places,
 )
 from .monitor_process import call_in_thread
+from .next_lead import NextLead
 from .other_nodes import add_nodes, describe_as_lost
+from .waiting_nodes import AFTER, WaitingNodes
 from .watcher_verdict import LauncherJudgement, blame_launcher
 
 if TYPE_CHECKING:
@@ -76,6 +79,8 @@ class OtherAgents:
         host = socket.gethostname()
         join = Join(f"{host} {os.getpid()}", host, secrets.token_hex(8), (), 0)
         self._link = NodeLink(join, self._find, lambda: Digest(()), wake)
+        self._next = NextLead(self._link, self._find_first, self._make_lead, say)
+        self._waiting = WaitingNodes(around.run_dir, NodeWord(join.node, host, (), "", 0))
         self._task: asyncio.Task[None] | None = None
         self._compared = 0  # nodes that were there when all were asked last
 
@@ -87,7 +92,7 @@ class OtherAgents:
     async def begin(self) -> None:
         """Lead, if the agents meet on this machine, and join. Never waits for another node."""
         token = self._token or secrets.token_hex(16).encode()
-        lead = Lead(self._credentials(token), socket.gethostname(), self._judge, self._say)
+        lead = self._make_lead(self._credentials(token))
         if not await listen_at(lead, await self._list_addresses()):
             self._lead = lead
             if not self._token:
@@ -103,6 +108,11 @@ class OtherAgents:
             self._task.cancel()
         if self._lead is not None:
             self._lead.close()
+        self._next.end()
+        await self._waiting.end()
+
+    def _make_lead(self, credentials: Credentials) -> Lead:
+        return Lead(credentials, socket.gethostname(), self._judge, self._say)
 
     async def _leave_token(self, token: bytes) -> None:
         """Write the token into the run folder, for watches of nodes that share it."""
@@ -119,7 +129,22 @@ class OtherAgents:
         return [one for addresses in found.values() for one in addresses]
 
     async def _find(self) -> tuple[Sequence[Address], Credentials]:
-        """Return where to look for the lead, and what to prove: nowhere without a token."""
+        """Return where to look for the lead, whoever that is by now, and what to prove."""
+        places, credentials = await self._find_first()
+        waiting, link = self._waiting, self._link
+        if self._lead is not None:
+            return places, credentials
+        if not link.was_led and time.monotonic() > self._began + AFTER:
+            others = places or await self._list_addresses()
+            await waiting.exchange(credentials.job, others, not credentials.has_token)
+        if not credentials.has_token:
+            return (), credentials
+        ports = dict.fromkeys(port for _, port in list_lead_places(self._host, self._port))
+        found = await self._next.add_places(places, credentials, [*ports], waiting.found)
+        return found, credentials
+
+    async def _find_first(self) -> tuple[Sequence[Address], Credentials]:
+        """Return where to look for the first lead, and what to prove: nowhere without a token."""
         token = self._token
         if not token:  # that of a run before this one, perhaps: it is read anew each time
             path = self._around.run_dir / TOKEN_FILE

@@ -29,7 +29,7 @@ from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_ranks, format_seconds
 from ..link.handshake import Credentials
 from ..link.lead import Lead, NodeAnswer, Unseen
-from ..link.messages import Digest, Join, Judged, RankWord, Report
+from ..link.messages import Digest, Join, Judged, NodeWord, RankWord, Report
 from ..link.node import Address, NodeLink
 from .lead_address import (
     FILE_LIMIT,
@@ -43,6 +43,7 @@ from .lead_address import (
 from .monitor_process import call_in_thread
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
+from .waiting_nodes import AFTER, WaitingNodes
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .job import Job
 
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
+SHARED_JOIN_LIMIT = 20.0  # the same where they may share a run folder, if nobody leads
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
 # All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
@@ -74,6 +76,7 @@ class OtherNodes:
         self._has_looked_up = False
         self._ranks: tuple[int, ...] = ()
         self._node = str(job.place["node_name"]) or "0"
+        self._waiting: WaitingNodes | None = None  # where no lead has come
         self._began = time.monotonic()
         self.link: NodeLink | None = None
         self.master_addresses: tuple[str, ...] = ()  # of rank 0's node, once they are looked up
@@ -91,7 +94,7 @@ class OtherNodes:
         self._ranks = tuple(sorted(members.expected))
         join = Join(self._node, host, secrets.token_hex(8), self._ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
-        self._next = NextLead(self.link, self._list_addresses, self._make_lead, job.say)
+        self._next = NextLead(self.link, self._find_first, self._make_lead, job.say)
         self._tasks.append(asyncio.create_task(self.link.run()))
         self._has_begun.set()
 
@@ -106,6 +109,8 @@ class OtherNodes:
             self._lead.close()
         if self._next is not None:
             self._next.end()
+        if self._waiting is not None:
+            await self._waiting.end()
 
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
@@ -127,7 +132,7 @@ class OtherNodes:
         if not token:
             job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
             return
-        lead, _ = self._make_lead()
+        lead = self._make_lead(self._credentials())
         if why_not := await listen_at(lead, await self._list_addresses()):
             job.say(
                 f"Each node judges for itself: this one cannot listen for the others ({why_not})"
@@ -135,10 +140,9 @@ class OtherNodes:
         else:
             self._lead = lead
 
-    def _make_lead(self) -> tuple[Lead, Credentials]:
-        """Return a lead that hears nobody yet, and what is to be proved to it."""
-        credentials, job = self._credentials(), self._job
-        return Lead(credentials, str(job.place["host"]), self._judge, job.say), credentials
+    def _make_lead(self, credentials: Credentials) -> Lead:
+        job = self._job
+        return Lead(credentials, str(job.place["host"]), self._judge, job.say)
 
     def _list_places(self) -> list[Address]:
         environ = self._environment()
@@ -153,33 +157,50 @@ class OtherNodes:
         return [one for addresses in found.values() for one in addresses]
 
     async def _find(self) -> tuple[Sequence[Address], Credentials]:
-        """Return where to look for the lead, and what to prove: nowhere without a token."""
-        if not self._token:
-            token = os.environ.get(TOKEN_VARIABLE, "")
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                token = token or await call_with_limit(self._read_token, limit=FILE_LIMIT)
+        """Return where to look for the lead, whoever that is by now, and what to prove."""
+        places, credentials = await self._find_first()
+        link, later = self.link, self._next
+        if link is None or later is None or self._lead is not None:
+            return places, credentials
+        waiting: Sequence[NodeWord] = ()
+        folder = self._shared_folder()
+        if folder is not None and not link.was_led and time.monotonic() > self._began + AFTER:
+            if self._waiting is None:
+                host = str(self._job.place["host"])
+                self._waiting = WaitingNodes(folder, NodeWord(self._node, host, self._ranks, "", 0))
+            others = places or await self._list_addresses()
+            await self._waiting.exchange(credentials.job, others, not credentials.has_token)
+            waiting = self._waiting.found
+        if not credentials.has_token:
+            return (), credentials
+        ports = dict.fromkeys(port for _, port in self._list_places())
+        return await later.add_places(places, credentials, [*ports], waiting), credentials
+
+    async def _find_first(self) -> tuple[Sequence[Address], Credentials]:
+        """Return where to look for the first lead, and what to prove: nowhere without a token. That
+        of a run folder is read anew each time: it may be of a run before this one.
+        """
+        if self._lead is None:
+            token, folder = os.environ.get(TOKEN_VARIABLE, ""), self._shared_folder()
+            if not token and folder is not None:
+                with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                    path = folder / TOKEN_FILE
+                    token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
             self._token = token.encode()
-        elif TOKEN_VARIABLE not in os.environ and self._lead is None:
-            self._token = b""  # of a run before this one, perhaps: it is read anew the next time
         self._say_if_alone()
         if self._token:
-            places = await self._list_addresses()
-            if self._next is not None and self._lead is None:
-                ports = dict.fromkeys(port for _, port in self._list_places())
-                places += await self._next.list_places([*ports])
-            return places, self._credentials()
+            return await self._list_addresses(), self._credentials()
         if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
             self._has_looked_up = True
             await self._list_addresses()
-        return (), Credentials("")
+        return (), self._credentials()
 
-    def _read_token(self) -> str:
-        """Return the token in a run folder that we share. May block; raises OSError, ValueError."""
-        job = self._job
-        if not job.settings["run_dir"]:
-            return ""
-        start = Path(str(job.settings["folder_of_start"]))
-        return read_token(start / str(job.settings["run_dir"]) / TOKEN_FILE)
+    def _shared_folder(self) -> Path | None:
+        """Return the run folder that other nodes may share, None where none was asked for."""
+        settings = self._job.settings
+        if not settings["run_dir"]:
+            return None
+        return Path(str(settings["folder_of_start"])) / str(settings["run_dir"])
 
     def _say_if_alone(self) -> None:
         link = self.link
@@ -230,9 +251,13 @@ class OtherNodes:
         all nodes is wanted; within a limit.
         """
         link = self.link
-        if link is None or self._next is None or not link.was_led or ended not in ASKING:
+        if link is None or self._next is None or ended not in ASKING:
             return
-        await link.wait_until_led(link.heard + NEXT_LEAD_LIMIT - time.monotonic())
+        waits_with_others = self._waiting is not None and len(self._waiting.found) > 1
+        if not (link.was_led or waits_with_others):
+            return
+        since = link.heard if link.was_led else self._began
+        await link.wait_until_led(since + NEXT_LEAD_LIMIT - time.monotonic())
         await self._next.wait_for_others()
 
     def note_lost(
@@ -270,10 +295,13 @@ class OtherNodes:
         who leads waits for all nodes: the first failure may be of one that comes.
         """
         is_over = ended in ("crash", "done")
+        shares = not is_over and self._lead is None and self._shared_folder() is not None
         until = self._began + (OVER_JOIN_LIMIT if is_over else JOIN_LIMIT)
+        until += SHARED_JOIN_LIMIT - JOIN_LIMIT if shares else 0.0
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_begun.wait(), until - time.monotonic())
-        if self.link is None or not (self._token or os.environ.get(TOKEN_VARIABLE)):
+        has_token = bool(self._token or os.environ.get(TOKEN_VARIABLE))
+        if self.link is None or not (has_token or shares):
             return
         await self.link.wait_until_led(until - time.monotonic())
         lead = self._lead if ended == "crash" else None

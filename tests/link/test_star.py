@@ -500,8 +500,8 @@ def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
 def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> None:
     """The first look is for others alone; at the second, as nobody was found, it leads."""
 
-    async def nowhere() -> list[tuple[str, int]]:
-        return []
+    async def nowhere() -> tuple[list[tuple[str, int]], Credentials]:
+        return [], OURS
 
     async def test() -> None:
         async with star() as first:
@@ -517,17 +517,17 @@ def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> Non
                 link.was_led, link._heard = True, time.monotonic() - LEASE - 1.0
             made: list[Lead] = []
 
-            def make_lead() -> tuple[Lead, Credentials]:
-                made.append(Lead(OURS, "n2", first._judge, print))
-                return made[0], OURS
+            def make_lead(credentials: Credentials) -> Lead:
+                made.append(Lead(credentials, "n2", first._judge, print))
+                return made[0]
 
             nexts = [NextLead(link, nowhere, make_lead, print) for link in links]
-            assert await nexts[1].list_places([7]) == [("127.0.0.2", 7)]
-            assert await nexts[2].list_places([7]) == [("127.0.0.2", 7), ("127.0.0.3", 7)]
+            assert await nexts[1].add_places([], OURS, [7]) == [("127.0.0.2", 7)]
+            assert await nexts[2].add_places([], OURS, [7]) == [("127.0.0.2", 7), ("127.0.0.3", 7)]
             assert not made
-            await nexts[1].list_places([7])
+            await nexts[1].add_places([], OURS, [7])
             assert len(made) == 1
-            await nexts[2].list_places([7])
+            await nexts[2].add_places([], OURS, [7])
             assert len(made) == 1  # it is not its turn yet
 
     run(test())

@@ -266,21 +266,27 @@ def test_before_any_rank_one_verdict_names_who_has_come_and_who_has_not(
     made.until(lambda: not any(host.left() for host in made), "something is left")
 
 
+LOOKS_FOR_THE_FIRST = """
+import os, socket
+socket.create_connection((os.environ["MASTER_ADDR"], 9100))
+"""
+
+
 @pytest.mark.parametrize("kind", ["agents", "ranks"])
 def test_nodes_that_share_a_folder_give_one_verdict_where_the_first_never_came(
     hosts_here: HostsHere, kind: str
 ) -> None:
     """Nobody leads them, and no token was given: by the folder they know of each other."""
     made = hosts_here.make(3)
-    (made.folder / "meets.py").write_text(MEETS)
+    (made.folder / "meets.py").write_text(LOOKS_FOR_THE_FIRST)
+    made[0].die()
     started = []
     for number, host in enumerate(made.all[1:], start=1):
         run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "3", "--"]
         agent = ["--nnodes=3", f"--node-rank={number}", "--nproc-per-node=1"]
         agent += ["--master-addr=n1", "--master-port=29400", "meets.py"]
         environ = {**environ_of(number, 3), "HANGBISECT_TOKEN": ""} if kind == "ranks" else {}
-        words = [PYTHON, "meets.py", "-1", "none", "1000"]
-        words = [TORCHRUN, *agent] if kind == "agents" else words
+        words = [TORCHRUN, *agent] if kind == "agents" else [PYTHON, "meets.py"]
         started.append(hosts_here.start(host, *run, *words, env=environ))
     made.until(lambda: "verdict comes from n2" in started[1].said(), "not told", DEADLINE)
     made.until(lambda: len(headings(started[0])) == 1, "no verdict", DEADLINE)
@@ -292,7 +298,7 @@ def test_nodes_that_share_a_folder_give_one_verdict_where_the_first_never_came(
         assert all(one["seen"] for one in found["nodes"])
         assert found["partial"]
     end_all(started)
-    assert not list(made.folder.glob("**/waiting-*")), "what they left for each other"
+    made.until(lambda: not list(made.folder.glob("**/waiting-*")), "what they left for each other")
 
 
 def test_agents_that_can_never_meet_are_told_before_a_node_has_had_time_to_boot(
