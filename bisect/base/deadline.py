@@ -128,20 +128,25 @@ class Ran:
     printed_too_much: bool = False
 
 
-def run_command(command: Sequence[str], limit: float) -> Ran:
+def run_command(command: Sequence[str], limit: float, given: bytes = b"") -> Ran:
     """Run a program; return how it ended. It is killed after `limit` seconds or MOST_OUTPUT bytes.
-    Blocks: call it with a limit.
+    `given` is what it can read, 4,096 bytes at the most. Blocks: call it with a limit.
 
-    Raises OSError if it cannot be started.
+    Raises OSError if it cannot be started, ValueError if too much is given.
     """
     begun = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # a Ctrl-C on the terminal is not for it
-    )
+    source = _open_pipe(given) if given else subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C on the terminal is not for it
+        )
+    finally:
+        if given:
+            os.close(source)
     status = None
     printed: dict[int, list[bytes]] = {}
     try:
@@ -160,6 +165,16 @@ def run_command(command: Sequence[str], limit: float) -> Ran:
     out, err = (b"".join(blocks) for blocks in printed.values())
     seconds = time.monotonic() - begun
     return Ran(status, out, err.decode(errors="replace"), seconds, size > MOST_OUTPUT)
+
+
+def _open_pipe(given: bytes) -> int:
+    """Return the reading end of a pipe that holds these bytes. Raises ValueError, OSError."""
+    if len(given) > select.PIPE_BUF:
+        raise ValueError(f"{len(given)} bytes are more than a pipe takes at once")
+    source, way_in = os.pipe()
+    os.write(way_in, given)
+    os.close(way_in)
+    return source
 
 
 def _read_output(

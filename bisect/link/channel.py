@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import socket
 import time
+from dataclasses import replace
 
+from . import munge
 from .framing import LARGEST, Decoder, Message, Refused, Seal, pack
 from .handshake import (
     Credentials,
@@ -32,6 +34,7 @@ class Channel:
         self._decoder = Decoder()
         self._seal: Seal | None = None
         self._began = 0.0  # when the message began that is not whole yet
+        self.is_trusted = False  # both sides have proved that they have the same token
 
     async def read(self, limit: float) -> Message:
         """Return the next message. Raises Refused if what comes is none, TimeoutError if none
@@ -43,7 +46,8 @@ class Channel:
             if self._decoder.is_in_message:
                 self._began = self._began or now
                 until = min(until, self._began + MESSAGE_LIMIT)
-            data = await asyncio.wait_for(self._reader.read(_AT_ONCE), max(0.0, until - now))
+            async with asyncio.timeout(max(0.0, until - now)):  # wait_for() may swallow the
+                data = await self._reader.read(_AT_ONCE)  # end of a task (cpython#86296)
             if not data:
                 raise ConnectionError("the connection was closed")
             self._decoder.feed(data)
@@ -81,22 +85,29 @@ class Channel:
         greeting = make_greeting(credentials)
         self.send(greeting)
         answer = await self.read(GREETING_LIMIT)
+        if credentials.by_munge and "munge" in answer:
+            credentials = replace(credentials, token=await munge.read_secret(answer["munge"]))
         self.send(check_answer(credentials, greeting, answer))
         self._seal, self._decoder.seal = make_seals(credentials, greeting, answer)
+        self.is_trusted = credentials.has_token
 
     async def greet(self, credentials: Credentials) -> None:
         """Be the node's side of it."""
-        greeting = await self.read(GREETING_LIMIT)
-        answer = answer_greeting(credentials, greeting)
+        greeting, shown = await self.read(GREETING_LIMIT), {}
+        if credentials.by_munge and not credentials.has_token and greeting.get("munge") is True:
+            secret, credential = await munge.make_secret()
+            credentials, shown = replace(credentials, token=secret), {"munge": credential}
+        answer = {**answer_greeting(credentials, greeting), **shown}
         self.send(answer)
         check_welcome(credentials, greeting, answer, await self.read(GREETING_LIMIT))
         self._decoder.seal, self._seal = make_seals(credentials, greeting, answer)
+        self.is_trusted = credentials.has_token
 
 
 async def open_channel(address: str, port: int, limit: float) -> Channel:
     """Return a connection to where a lead may listen. Raises OSError, TimeoutError."""
-    opening = asyncio.open_connection(address, port, limit=_AT_ONCE)
-    reader, writer = await asyncio.wait_for(opening, limit)
+    async with asyncio.timeout(limit):
+        reader, writer = await asyncio.open_connection(address, port, limit=_AT_ONCE)
     set_options(writer)
     return Channel(reader, writer)
 

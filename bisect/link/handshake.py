@@ -8,7 +8,8 @@ anything else.
 Who listens speaks first, so a node knows at once whether it has met a lead at a port. Each proves
 by a MAC over both nonces that it has the token, without showing it; the keys of the connection are
 made of the token and both nonces, so nothing of one connection is of use in another. Where a job
-has no token, the proofs show nothing but that both speak of the same job.
+has no token, the proofs show nothing but that both speak of the same job; on Slurm a node sends a
+token of its own then, which the lead alone can read ("munge", munge.py).
 """
 
 from __future__ import annotations
@@ -30,10 +31,16 @@ class Credentials:
 
     job: str
     token: bytes = b""
+    by_munge: bool = False  # of a node without a token munge may tell that it is of the same user
 
     @property
     def has_token(self) -> bool:
         return bool(self.token)
+
+    @property
+    def can_prove(self) -> bool:
+        """Return whether the other side can be shown that we are of the same user."""
+        return self.has_token or self.by_munge
 
     def prove(self, who: str, nonces: bytes) -> bytes:
         """Return the proof of one side, or a key: `who` says which."""
@@ -45,7 +52,8 @@ class Credentials:
 def make_greeting(credentials: Credentials) -> Message:
     """Return what the lead says first."""
     nonce = os.urandom(NONCE_SIZE).hex()
-    return {"t": "lead", "v": VERSION, "nonce": nonce, "secret": credentials.has_token}
+    greeting = {"t": "lead", "v": VERSION, "nonce": nonce, "secret": credentials.has_token}
+    return {**greeting, "munge": True} if credentials.by_munge else greeting
 
 
 def answer_greeting(credentials: Credentials, greeting: Message) -> Message:

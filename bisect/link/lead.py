@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import field, replace
@@ -106,7 +107,9 @@ class Lead:
     def __init__(
         self, credentials: Credentials, host: str, judge: Judge, say: Callable[[str], None]
     ) -> None:
-        """`judge` makes the verdict; `say` tells a person. Nothing is heard before serve()."""
+        """`judge` makes the verdict; `say` tells a person. Nothing is heard before listen()."""
+        if credentials.by_munge and not credentials.has_token:
+            credentials = replace(credentials, token=secrets.token_bytes())  # nobody is to have it
         self._credentials, self._host = credentials, host
         self._judge, self._say = judge, say
         self._peers: dict[str, Peer] = {}  # by name of the node

@@ -168,13 +168,12 @@ class NodeLink:
 
     async def _talk_once(self) -> bool:
         """Return whether a lead was there, once it is gone."""
-        places, credentials = await self._find()
-        channel, refused = await open_lead(places, credentials)
+        channel, refused = await open_lead(*await self._find())
         self.refused = refused or self.refused
         if channel is None:
             return False
         self._channel, self._heard = channel, time.monotonic()
-        self._orders = credentials.has_token
+        self._orders = channel.is_trusted
         try:
             await self._talk(channel)
         except Refused as error:

@@ -20,6 +20,7 @@ from ..base.deadline import call_with_limit
 from ..base.variables import LEAD_VARIABLE
 from ..link.handshake import Credentials
 from ..link.lead import Lead
+from ..link.munge import has_munge
 from ..link.node import Address
 
 FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs take the first ones
@@ -31,7 +32,7 @@ FILE_LIMIT = 1.0
 def make_credentials(token: bytes, *job: object) -> Credentials:
     """Return what proves that nodes are of this user, and of the job that these values name."""
     identity = repr((os.getuid(), *job))
-    return Credentials(blake2b(identity.encode(), digest_size=8).hexdigest(), token)
+    return Credentials(blake2b(identity.encode(), digest_size=8).hexdigest(), token, has_munge())
 
 
 def list_lead_places(host: str, port: str) -> list[Address]:

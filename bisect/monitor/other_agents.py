@@ -33,6 +33,7 @@ from ..diagnosis.verdict import judge_snapshot
 from ..link.handshake import Credentials
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, Report
+from ..link.munge import has_munge
 from ..link.node import Address, NodeLink
 from .copy_run import write
 from .lead_address import (
@@ -82,6 +83,7 @@ class OtherAgents:
         self._next = NextLead(self._link, self._find_first, self._make_lead, say)
         self._waiting = WaitingNodes(around.run_dir, NodeWord(join.node, host, (), "", 0))
         self._task: asyncio.Task[None] | None = None
+        self._is_by_munge = False  # the last try to find the lead
         self._compared = 0  # nodes that were there when all were asked last
 
     @property
@@ -136,8 +138,8 @@ class OtherAgents:
             return places, credentials
         if not link.was_led and time.monotonic() > self._began + AFTER:
             others = places or await self._list_addresses()
-            await waiting.exchange(credentials.job, others, not credentials.has_token)
-        if not credentials.has_token:
+            await waiting.exchange(credentials.job, others, not credentials.can_prove)
+        if not credentials.can_prove:
             return (), credentials
         ports = dict.fromkeys(port for _, port in list_lead_places(self._host, self._port))
         found = await self._next.add_places(places, credentials, [*ports], waiting.found)
@@ -146,11 +148,13 @@ class OtherAgents:
     async def _find_first(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the first lead, and what to prove: nowhere without a token."""
         token = self._token
-        if not token:  # that of a run before this one, perhaps: it is read anew each time
+        self._is_by_munge = has_munge() and not self._is_by_munge  # each second try
+        if not (token or self._is_by_munge):  # it is read anew: it may be of a run before this one
             path = self._around.run_dir / TOKEN_FILE
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                 token = (await call_with_limit(read_token, path, limit=FILE_LIMIT)).encode()
-        return await self._list_addresses() if token else (), self._credentials(token)
+        credentials = self._credentials(token)
+        return await self._list_addresses() if credentials.can_prove else (), credentials
 
     # ---- as a node -------------------------------------------------------------------------------
 

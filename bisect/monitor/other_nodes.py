@@ -30,6 +30,7 @@ from ..base.words import format_ranks, format_seconds
 from ..link.handshake import Credentials
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, RankWord, Report
+from ..link.munge import has_munge
 from ..link.node import Address, NodeLink
 from .lead_address import (
     FILE_LIMIT,
@@ -77,6 +78,7 @@ class OtherNodes:
         self._ranks: tuple[int, ...] = ()
         self._node = str(job.place["node_name"]) or "0"
         self._waiting: WaitingNodes | None = None  # where no lead has come
+        self._is_by_munge = False  # the last try to find the lead
         self._began = time.monotonic()
         self.link: NodeLink | None = None
         self.master_addresses: tuple[str, ...] = ()  # of rank 0's node, once they are looked up
@@ -129,10 +131,11 @@ class OtherNodes:
             job.files.write_secret(TOKEN_FILE, json.dumps({"token": token}))
             await job.files.publish()
         self._token = token.encode()
-        if not token:
+        credentials = self._credentials()
+        if not credentials.can_prove:
             job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
             return
-        lead = self._make_lead(self._credentials())
+        lead = self._make_lead(credentials)
         if why_not := await listen_at(lead, await self._list_addresses()):
             job.say(
                 f"Each node judges for itself: this one cannot listen for the others ({why_not})"
@@ -169,31 +172,34 @@ class OtherNodes:
                 host = str(self._job.place["host"])
                 self._waiting = WaitingNodes(folder, NodeWord(self._node, host, self._ranks, "", 0))
             others = places or await self._list_addresses()
-            await self._waiting.exchange(credentials.job, others, not credentials.has_token)
+            await self._waiting.exchange(credentials.job, others, not credentials.can_prove)
             waiting = self._waiting.found
-        if not credentials.has_token:
+        if not credentials.can_prove:
             return (), credentials
         ports = dict.fromkeys(port for _, port in self._list_places())
         return await later.add_places(places, credentials, [*ports], waiting), credentials
 
     async def _find_first(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the first lead, and what to prove: nowhere without a token. That
-        of a run folder is read anew each time: it may be of a run before this one.
+        of a run folder is read anew each time: it may be of a run before this one, and where there
+        is munge as well each second try is by that.
         """
         if self._lead is None:
             token, folder = os.environ.get(TOKEN_VARIABLE, ""), self._shared_folder()
-            if not token and folder is not None:
+            self._is_by_munge = has_munge() and not self._is_by_munge
+            if not (token or self._is_by_munge) and folder is not None:
                 with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                     path = folder / TOKEN_FILE
                     token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
             self._token = token.encode()
         self._say_if_alone()
-        if self._token:
-            return await self._list_addresses(), self._credentials()
+        credentials = self._credentials()
+        if credentials.can_prove:
+            return await self._list_addresses(), credentials
         if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
             self._has_looked_up = True
             await self._list_addresses()
-        return (), self._credentials()
+        return (), credentials
 
     def _shared_folder(self) -> Path | None:
         """Return the run folder that other nodes may share, None where none was asked for."""
@@ -209,7 +215,8 @@ class OtherNodes:
         if 0 in self._job.members.expected or time.monotonic() < self._began + NO_LEAD_AFTER:
             return
         self._said_none = True
-        why = link.refused or ("nothing answers" if self._token else f"no {TOKEN_VARIABLE}")
+        can_prove = self._credentials().can_prove
+        why = link.refused or ("nothing answers" if can_prove else f"no {TOKEN_VARIABLE}")
         self._job.say(f"No monitor of rank 0's node is found ({why}): this node judges for itself")
 
     def _digest(self) -> Digest:
@@ -300,8 +307,8 @@ class OtherNodes:
         until += SHARED_JOIN_LIMIT - JOIN_LIMIT if shares else 0.0
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_begun.wait(), until - time.monotonic())
-        has_token = bool(self._token or os.environ.get(TOKEN_VARIABLE))
-        if self.link is None or not (has_token or shares):
+        can_prove = self._credentials().can_prove or TOKEN_VARIABLE in os.environ
+        if self.link is None or not (can_prove or shares):
             return
         await self.link.wait_until_led(until - time.monotonic())
         lead = self._lead if ended == "crash" else None

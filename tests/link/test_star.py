@@ -117,7 +117,7 @@ async def until(done: Callable[[], bool], what: str = "") -> None:
         await asyncio.sleep(0.02)
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
+def run(test: Coroutine[Any, Any, Any]) -> None:
     asyncio.run(asyncio.wait_for(test, 2 * DEADLINE))
 
 

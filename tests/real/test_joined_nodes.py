@@ -6,6 +6,7 @@ sockets of their own, so what one waits for lies on another host.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from typing import Any
@@ -15,6 +16,7 @@ from hangbisect.monitor.clocks import OTHER_NODES_LIMIT
 from hosts import Host, Hosts
 from joined_hosts import MEETS, environ_of
 
+from ..link.test_munge import prepare_munge, wait_for_munged
 from .hosts_here import DEADLINE, HostsHere, Started, verdicts
 from .test_several_hosts import HANGBISECT, PYTHON, TORCHRUN, shown
 
@@ -24,10 +26,12 @@ def start(
     made: Hosts,
     *words: str,
     on_hang: str = "report",
+    run_dir: str = "run",
     **more: str,
 ) -> list[Started]:
     """Start one rank on each host, watched."""
-    run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "4", "--on-hang", on_hang, "--"]
+    run = [HANGBISECT, "run", "--stall", "4", "--on-hang", on_hang]
+    run += ["--run-dir", run_dir, "--"] if run_dir else ["--"]
     started = []
     for number, host in enumerate(made.all):
         (host.inside_folder / "meets.py").write_text(MEETS)
@@ -87,6 +91,24 @@ def test_a_culprit_on_another_host_is_named_in_one_verdict(hosts_here: HostsHere
     for one in started[1:]:
         assert headings(one) == [], shown(started)
         assert "the verdict comes from n1" in one.said()
+    end_all(started)
+
+
+def test_on_slurm_munge_joins_nodes_that_have_no_token(hosts_here: HostsHere) -> None:
+    """Each node has a munged, and all have the same key."""
+    made = hosts_here.make(2, shared=False)
+    key, seen_as = os.urandom(32), made.folder / "munge"
+    for host in made.all:
+        folder = host.inside_folder / "munge"
+        folder.mkdir()
+        made.daemon(host, *prepare_munge(folder, seen_as, key))
+        wait_for_munged(folder)
+    slurm = {"HANGBISECT_TOKEN": "", "SLURM_JOB_ID": "7"}
+    slurm["PATH"] = f"{seen_as / 'bin'}:{os.environ['PATH']}"
+    started = start(hosts_here, made, "1", "fifo", "1000", run_dir="", **slurm)
+    made.until(lambda: len(headings(started[0])) == 1, "no verdict", DEADLINE)
+    made.until(lambda: "verdict comes from n1" in started[1].said(), "not told", DEADLINE)
+    assert "rank 1 n2" in started[0].said(), shown(started)
     end_all(started)
 
 
