@@ -13,61 +13,91 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ..link.handshake import Credentials
 from ..link.lead import LEASE, Lead
 from ..link.messages import NodeWord
-from ..link.node import Address, Find, NodeLink, open_lead
+from ..link.node import Address, NodeLink, open_lead
 from .lead_address import listen_at
+from .waiting_nodes import AFTER, WaitingNodes
 
 MOST = 16  # nodes that may come to lead: once the first so many are lost, each is on its own
 LIMIT = 24.0  # seconds from the lead's last word for another one to be found
-_TURN = (
-    4.0  # seconds that a node leaves to each before it: two looks at a host that does not answer
-)
+_TURN = 4.0  # seconds left to each node before this one: two looks at a host that is dead
 _MOST_TURNS = 4
 _GATHER = 6.0  # seconds for the others to have found us: two looks, as for a turn, and load
 _GIVE_WAY_EVERY = 2.0
 
 
+class FirstLead(Protocol):
+    """What one node knows of the lead that is to be the first, and how it would lead itself."""
+
+    async def find_first(self) -> tuple[Sequence[Address], Credentials]:
+        """Return where to look for the first lead, and what to prove to any; no place where nothing
+        can be proved.
+        """
+
+    async def list_addresses(self) -> Sequence[Address]:
+        """Return where the first lead may be."""
+
+    def list_ports(self) -> Sequence[int]:
+        """Return the ports at which a lead may listen."""
+
+    def make_lead(self, credentials: Credentials) -> Lead:
+        """Return a lead that hears nobody yet."""
+
+
 class NextLead:
-    """One node's part in finding the next lead, which may be itself."""
+    """One node's part in finding who leads, if the first lead does not: it may be itself."""
 
     def __init__(
         self,
         link: NodeLink,
-        find_first: Find,
-        make_lead: Callable[[Credentials], Lead],
+        first: FirstLead,
+        waiting: WaitingNodes | None,
         say: Callable[[str], None],
     ) -> None:
-        """`find_first` returns where the first lead may be, and what is to be proved to any;
-        `make_lead` one that hears nobody yet.
-        """
-        self._link, self._find_first = link, find_first
-        self._make_lead, self._say = make_lead, say
+        """`waiting`: of the nodes that share a run folder, None where none may."""
+        self._link, self._first = link, first
+        self._say, self._waiting = say, waiting
+        self._made = time.monotonic()
         self._waits_since = 0.0  # with others, for a first lead
         self._lead: Lead | None = None
         self._began = float("-inf")
         self._found_nobody = float("-inf")  # the lead's last word, where we looked in our turn
         self._giving_way: asyncio.Task[None] | None = None
 
-    async def add_places(
-        self,
-        places: Sequence[Address],
-        credentials: Credentials,
-        ports: Sequence[int],
-        waiting: Sequence[NodeWord] = (),
-    ) -> list[Address]:
-        """Return where to look for a lead: at these places of the first one; once that is lost, or
-        with nodes that are `waiting` for one, at the nodes before this one too, and then at this
-        one, which begins to lead where a look since its turn came found nobody.
+    @property
+    def waits_with_others(self) -> bool:
+        """Return whether nodes of the job are known, of which none leads."""
+        return self._waiting is not None and len(self._waiting.found) > 1
+
+    async def find(self) -> tuple[Sequence[Address], Credentials]:
+        """Return where to look for the lead, and what to prove: at the places of the first one;
+        once that is lost, or has not come for some seconds, at the nodes before this one too, and
+        then at this one, which begins to lead where a look since its turn came found nobody.
         """
-        link = self._link
-        known = link.list_others() if link.was_led else waiting
+        places, credentials = await self._first.find_first()
+        link, waiting = self._link, self._waiting
+        if waiting is not None and not link.was_led and time.monotonic() > self._made + AFTER:
+            toward = places or await self._first.list_addresses()
+            await waiting.exchange(credentials.job, toward, not credentials.can_prove)
+        if not credentials.can_prove:
+            return (), credentials
+        found = waiting.found if waiting is not None else []
+        known = link.list_others() if link.was_led else found
+        return [*places, *await self._list_places(known, credentials)], credentials
+
+    async def _list_places(
+        self, known: Sequence[NodeWord], credentials: Credentials
+    ) -> list[Address]:
+        """Return where other nodes lead that are known, and this one if it does."""
+        link, ports = self._link, self._first.list_ports()
         words = sorted(known, key=_order)[:MOST]
         names = [word.node for word in words]
         if link.node not in names:
-            return [*places, *_list_ports(words, ports)]
+            return _list_ports(words, ports)
         before, own = words[: names.index(link.node)], words[names.index(link.node)]
         self._waits_since = self._waits_since or time.monotonic() - LEASE
         lost_at = link.heard if link.was_led else self._waits_since
@@ -76,7 +106,7 @@ class NextLead:
         turns = min(max(0, len(before) - link.was_led), _MOST_TURNS)  # not to the lead that is lost
         if time.monotonic() > lost_at + LEASE + _TURN * turns:
             self._found_nobody = lost_at
-        return [*places, *_list_ports([*before, *([own] if self._lead else [])], ports)]
+        return _list_ports([*before, *([own] if self._lead else [])], ports)
 
     async def wait_for_others(self) -> None:
         """Wait, where this node has just begun to lead, until the others can have joined it."""
@@ -84,12 +114,14 @@ class NextLead:
         while lead is not None and time.monotonic() < until:
             await asyncio.sleep(0.1)
 
-    def end(self) -> None:
-        """Lead no longer."""
+    async def end(self) -> None:
+        """Lead no longer, and leave nothing behind."""
         if self._giving_way is not None:
             self._giving_way.cancel()
         if self._lead is not None:
             self._lead.close()
+        if self._waiting is not None:
+            await self._waiting.end()
 
     async def _begin(
         self,
@@ -98,7 +130,7 @@ class NextLead:
         ports: Sequence[int],
         credentials: Credentials,
     ) -> None:
-        lead, link = self._make_lead(credentials), self._link
+        lead, link = self._first.make_lead(credentials), self._link
         if await listen_at(lead, [(own.address, port) for port in ports]):
             return  # on no port: this node is on its own
         why = "No monitor of rank 0's node is found"
@@ -116,7 +148,7 @@ class NextLead:
         while found is None:
             await asyncio.sleep(_GIVE_WAY_EVERY)
             with contextlib.suppress(OSError, TimeoutError):
-                first, credentials = await self._find_first()
+                first, credentials = await self._first.find_first()
                 found, _ = await open_lead([*first, *places], credentials)
         found.close()
         if self._lead is not None:

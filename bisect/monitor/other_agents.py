@@ -48,7 +48,7 @@ from .lead_address import (
 from .monitor_process import call_in_thread
 from .next_lead import NextLead
 from .other_nodes import add_nodes, describe_as_lost
-from .waiting_nodes import AFTER, WaitingNodes
+from .waiting_nodes import WaitingNodes
 from .watcher_verdict import LauncherJudgement, blame_launcher
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class OtherAgents:
         host = socket.gethostname()
         join = Join(f"{host} {os.getpid()}", host, secrets.token_hex(8), (), 0)
         self._link = NodeLink(join, self._find, lambda: Digest(()), wake)
-        self._next = NextLead(self._link, self._find_first, self._make_lead, say)
-        self._waiting = WaitingNodes(around.run_dir, NodeWord(join.node, host, (), "", 0))
+        waiting = WaitingNodes(around.run_dir, NodeWord(join.node, host, (), "", 0))
+        self._next = NextLead(self._link, self, waiting, say)
         self._task: asyncio.Task[None] | None = None
         self._is_by_munge = False  # the last try to find the lead
         self._compared = 0  # nodes that were there when all were asked last
@@ -94,8 +94,8 @@ class OtherAgents:
     async def begin(self) -> None:
         """Lead, if the agents meet on this machine, and join. Never waits for another node."""
         token = self._token or secrets.token_hex(16).encode()
-        lead = self._make_lead(self._credentials(token))
-        if not await listen_at(lead, await self._list_addresses()):
+        lead = self.make_lead(self._credentials(token))
+        if not await listen_at(lead, await self.list_addresses()):
             self._lead = lead
             if not self._token:
                 await self._leave_token(token)
@@ -110,10 +110,14 @@ class OtherAgents:
             self._task.cancel()
         if self._lead is not None:
             self._lead.close()
-        self._next.end()
-        await self._waiting.end()
+        await self._next.end()
 
-    def _make_lead(self, credentials: Credentials) -> Lead:
+    def list_ports(self) -> list[int]:
+        """Return the ports at which a lead may listen."""
+        return [*dict.fromkeys(port for _, port in list_lead_places(self._host, self._port))]
+
+    def make_lead(self, credentials: Credentials) -> Lead:
+        """Return a lead that hears nobody yet."""
         return Lead(credentials, socket.gethostname(), self._judge, self._say)
 
     async def _leave_token(self, token: bytes) -> None:
@@ -126,26 +130,16 @@ class OtherAgents:
     def _credentials(self, token: bytes) -> Credentials:
         return make_credentials(token, "agents", self._port)
 
-    async def _list_addresses(self) -> list[Address]:
+    async def list_addresses(self) -> list[Address]:
+        """Return where the first lead may be."""
         found = await resolve_places(list_lead_places(self._host, self._port))
         return [one for addresses in found.values() for one in addresses]
 
     async def _find(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the lead, whoever that is by now, and what to prove."""
-        places, credentials = await self._find_first()
-        waiting, link = self._waiting, self._link
-        if self._lead is not None:
-            return places, credentials
-        if not link.was_led and time.monotonic() > self._began + AFTER:
-            others = places or await self._list_addresses()
-            await waiting.exchange(credentials.job, others, not credentials.can_prove)
-        if not credentials.can_prove:
-            return (), credentials
-        ports = dict.fromkeys(port for _, port in list_lead_places(self._host, self._port))
-        found = await self._next.add_places(places, credentials, [*ports], waiting.found)
-        return found, credentials
+        return await (self.find_first() if self._lead is not None else self._next.find())
 
-    async def _find_first(self) -> tuple[Sequence[Address], Credentials]:
+    async def find_first(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the first lead, and what to prove: nowhere without a token."""
         token = self._token
         self._is_by_munge = has_munge() and not self._is_by_munge  # each second try
@@ -154,7 +148,7 @@ class OtherAgents:
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                 token = (await call_with_limit(read_token, path, limit=FILE_LIMIT)).encode()
         credentials = self._credentials(token)
-        return await self._list_addresses() if credentials.can_prove else (), credentials
+        return await self.list_addresses() if credentials.can_prove else (), credentials
 
     # ---- as a node -------------------------------------------------------------------------------
 

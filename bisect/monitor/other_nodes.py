@@ -44,7 +44,7 @@ from .lead_address import (
 from .monitor_process import call_in_thread
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
-from .waiting_nodes import AFTER, WaitingNodes
+from .waiting_nodes import WaitingNodes
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
@@ -77,7 +77,6 @@ class OtherNodes:
         self._has_looked_up = False
         self._ranks: tuple[int, ...] = ()
         self._node = str(job.place["node_name"]) or "0"
-        self._waiting: WaitingNodes | None = None  # where no lead has come
         self._is_by_munge = False  # the last try to find the lead
         self._began = time.monotonic()
         self.link: NodeLink | None = None
@@ -96,7 +95,10 @@ class OtherNodes:
         self._ranks = tuple(sorted(members.expected))
         join = Join(self._node, host, secrets.token_hex(8), self._ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
-        self._next = NextLead(self.link, self._find_first, self._make_lead, job.say)
+        folder = self._shared_folder()
+        own = NodeWord(self._node, host, self._ranks, "", 0)
+        waiting = WaitingNodes(folder, own) if folder is not None else None
+        self._next = NextLead(self.link, self, waiting, job.say)
         self._tasks.append(asyncio.create_task(self.link.run()))
         self._has_begun.set()
 
@@ -110,9 +112,7 @@ class OtherNodes:
         if self._lead is not None:
             self._lead.close()
         if self._next is not None:
-            self._next.end()
-        if self._waiting is not None:
-            await self._waiting.end()
+            await self._next.end()
 
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
@@ -135,23 +135,28 @@ class OtherNodes:
         if not credentials.can_prove:
             job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
             return
-        lead = self._make_lead(credentials)
-        if why_not := await listen_at(lead, await self._list_addresses()):
+        lead = self.make_lead(credentials)
+        if why_not := await listen_at(lead, await self.list_addresses()):
             job.say(
                 f"Each node judges for itself: this one cannot listen for the others ({why_not})"
             )
         else:
             self._lead = lead
 
-    def _make_lead(self, credentials: Credentials) -> Lead:
+    def make_lead(self, credentials: Credentials) -> Lead:
+        """Return a lead that hears nobody yet."""
         job = self._job
         return Lead(credentials, str(job.place["host"]), self._judge, job.say)
+
+    def list_ports(self) -> list[int]:
+        """Return the ports at which a lead may listen."""
+        return [*dict.fromkeys(port for _, port in self._list_places())]
 
     def _list_places(self) -> list[Address]:
         environ = self._environment()
         return list_lead_places(environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", ""))
 
-    async def _list_addresses(self) -> list[Address]:
+    async def list_addresses(self) -> list[Address]:
         """Return where the first lead may be."""
         master, places = self._environment().get("MASTER_ADDR", ""), self._list_places()
         found = await resolve_places(places)
@@ -161,25 +166,11 @@ class OtherNodes:
 
     async def _find(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the lead, whoever that is by now, and what to prove."""
-        places, credentials = await self._find_first()
-        link, later = self.link, self._next
-        if link is None or later is None or self._lead is not None:
-            return places, credentials
-        waiting: Sequence[NodeWord] = ()
-        folder = self._shared_folder()
-        if folder is not None and not link.was_led and time.monotonic() > self._began + AFTER:
-            if self._waiting is None:
-                host = str(self._job.place["host"])
-                self._waiting = WaitingNodes(folder, NodeWord(self._node, host, self._ranks, "", 0))
-            others = places or await self._list_addresses()
-            await self._waiting.exchange(credentials.job, others, not credentials.can_prove)
-            waiting = self._waiting.found
-        if not credentials.can_prove:
-            return (), credentials
-        ports = dict.fromkeys(port for _, port in self._list_places())
-        return await later.add_places(places, credentials, [*ports], waiting), credentials
+        if self._next is None or self._lead is not None:
+            return await self.find_first()
+        return await self._next.find()
 
-    async def _find_first(self) -> tuple[Sequence[Address], Credentials]:
+    async def find_first(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the first lead, and what to prove: nowhere without a token. That
         of a run folder is read anew each time: it may be of a run before this one, and where there
         is munge as well each second try is by that.
@@ -195,10 +186,10 @@ class OtherNodes:
         self._say_if_alone()
         credentials = self._credentials()
         if credentials.can_prove:
-            return await self._list_addresses(), credentials
+            return await self.list_addresses(), credentials
         if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
             self._has_looked_up = True
-            await self._list_addresses()
+            await self.list_addresses()
         return (), credentials
 
     def _shared_folder(self) -> Path | None:
@@ -260,8 +251,7 @@ class OtherNodes:
         link = self.link
         if link is None or self._next is None or ended not in ASKING:
             return
-        waits_with_others = self._waiting is not None and len(self._waiting.found) > 1
-        if not (link.was_led or waits_with_others):
+        if not (link.was_led or self._next.waits_with_others):
             return
         since = link.heard if link.was_led else self._began
         await link.wait_until_led(since + NEXT_LEAD_LIMIT - time.monotonic())

@@ -497,17 +497,35 @@ def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
     run(test())
 
 
+class First:
+    """What a node knows of a first lead that is nowhere."""
+
+    def __init__(self) -> None:
+        self.made: list[Lead] = []
+
+    async def find_first(self) -> tuple[list[tuple[str, int]], Credentials]:
+        return [("127.0.0.9", 7)], OURS
+
+    async def list_addresses(self) -> list[tuple[str, int]]:
+        return []
+
+    def list_ports(self) -> list[int]:
+        return [7]
+
+    def make_lead(self, credentials: Credentials) -> Lead:
+        self.made.append(Lead(credentials, "n2", Star()._judge, print))
+        return self.made[-1]
+
+
 def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> None:
     """The first look is for others alone; at the second, as nobody was found, it leads."""
-
-    async def nowhere() -> tuple[list[tuple[str, int]], Credentials]:
-        return [], OURS
+    first = First()
 
     async def test() -> None:
-        async with star() as first:
-            links = [first.node(number) for number in range(3)]
+        async with star() as made:
+            links = [made.node(number) for number in range(3)]
             await until(lambda: all(len(one.others) == 3 for one in links))
-            first.end()
+            made.end()
             await until(lambda: not any(one.is_connected for one in links))
             for link in links:
                 link.others = {
@@ -515,19 +533,14 @@ def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> Non
                     for name, (heard, word) in link.others.items()
                 }
                 link.was_led, link._heard = True, time.monotonic() - LEASE - 1.0
-            made: list[Lead] = []
-
-            def make_lead(credentials: Credentials) -> Lead:
-                made.append(Lead(credentials, "n2", first._judge, print))
-                return made[0]
-
-            nexts = [NextLead(link, nowhere, make_lead, print) for link in links]
-            assert await nexts[1].add_places([], OURS, [7]) == [("127.0.0.2", 7)]
-            assert await nexts[2].add_places([], OURS, [7]) == [("127.0.0.2", 7), ("127.0.0.3", 7)]
-            assert not made
-            await nexts[1].add_places([], OURS, [7])
-            assert len(made) == 1
-            await nexts[2].add_places([], OURS, [7])
-            assert len(made) == 1  # it is not its turn yet
+            nexts = [NextLead(link, first, None, print) for link in links]
+            known = [("127.0.0.9", 7), ("127.0.0.2", 7), ("127.0.0.3", 7)]
+            assert await nexts[1].find() == (known[:2], OURS)
+            assert await nexts[2].find() == (known, OURS)
+            assert not first.made
+            await nexts[1].find()
+            assert len(first.made) == 1
+            await nexts[2].find()
+            assert len(first.made) == 1  # it is not its turn yet
 
     run(test())
