@@ -91,3 +91,29 @@ def test_one_that_waits_for_the_rank_in_turn_has_no_task_and_is_not_stuck() -> N
     idle = process(501, 100, receives(0, unix(100, 61)))
     cause = cause_of(ASKS, idle)
     assert cause is None or cause.id != "child-process-stuck"
+
+
+def test_of_a_worker_of_a_pool_it_is_what_the_worker_waits_for() -> None:
+    """Of a ProcessPoolExecutor as of any child: that it stands still in its initializer says less
+    than that it waits there for a lock, and who has that.
+    """
+    asks = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "_chain_from_iterable_of_lists STD/concurrent/futures/process.py:620",
+        "main train.py:31",
+    )
+    initializes = (
+        "load_model train.py:17",
+        "_process_worker STD/concurrent/futures/process.py:240",
+        *SPAWNED,
+    )
+    locked = look(*initializes, call="flock", locks=(LOCK,), wchan="locks_lock_inode_wait")
+    cause = cause_of(asks, process(501, 100, locked), process(502, 100, locked))
+    assert cause is not None
+    assert cause.id == "file-lock-held"
+    assert "/cache/model.lock" in cause.why
+    unknown = look(*initializes, call="read", wchan="folio_wait")
+    cause = cause_of(asks, process(501, 100, unknown))
+    assert cause is not None
+    assert cause.id == "worker-stuck"
