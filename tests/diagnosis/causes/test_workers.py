@@ -158,7 +158,9 @@ def served(*frames: str, status: int | None) -> Facts:
     named = (Descriptor(3, "socket", "socket:[3]", socket=LISTENS),)
     waits = look(*frames, call="epoll_wait", descriptors=named, sockets=(LISTENS,))
     engine = look(*RECEIVES, pid=200, ppid=100, call="read")
-    return of(waits, engine, look(pid=300, ppid=200, state="Z", call="", rung="proc", status=status))
+    return of(
+        waits, engine, look(pid=300, ppid=200, state="Z", call="", rung="proc", status=status)
+    )
 
 
 @pytest.mark.parametrize(
