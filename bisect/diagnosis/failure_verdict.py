@@ -35,7 +35,7 @@ from .causes.awaited import (
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.signs import find_blocked_processes, format_process
-from .causes.workers import CHILD_DIED
+from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .frames import format_innermost_frame
 from .graph_builder import build_wait_graph
 from .process_snapshot import find_descendants, merge_looks, put_thread_first
@@ -45,6 +45,8 @@ from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
 
 MOST_CANDIDATES = 5
+# Causes that say of another process that it stands still: why it does is asked of that one.
+_STANDS_STILL = (CHILD_STUCK, BESIDE_STUCK, WORKER_STUCK)
 
 
 def find_candidates(case: Case, graph: WaitGraph, verdict: Verdict) -> tuple[Candidate, ...]:
@@ -205,7 +207,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and cause.id in (CHILD_STUCK, BESIDE_STUCK):
+    elif cause is not None and cause.id in _STANDS_STILL:
         cause = _find_cause_of_child(case, scene, failed) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -263,7 +265,7 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause |
     inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
     around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
     cause = _find_cause_in(case, around, inside, failed)
-    if cause is None or cause.id in (CHILD_STUCK, BESIDE_STUCK) or cause.level == "guess":
+    if cause is None or cause.id in _STANDS_STILL or cause.level == "guess":
         return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
     who = f"It waits for {format_process(last[0].look)}, {whose}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 
 from ..base.identity import ProcessId
@@ -80,6 +81,13 @@ def find_polled_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
         _list_halted(family), view.look.pid
     )
     return Wait("process", "", child.pid, child.name) if child else None
+
+
+def has_failed(look: Look) -> bool:
+    """Return True for a zombie that ended by an error or a signal: nobody has asked for its exit
+    status (wait(2)). One that was told to end did not fail.
+    """
+    return look.state == "Z" and look.status not in (None, 0, -signal.SIGTERM)
 
 
 def is_halted(look: Look) -> bool:
