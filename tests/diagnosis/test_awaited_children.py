@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.process_facts import FileLock, Look
+from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look
 from hangbisect.base.verdict_facts import Cause
+from hangbisect.diagnosis.helper_processes import is_idle_worker
+from hangbisect.diagnosis.merged_stacks import find_role
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_snapshot
+from hangbisect.dumps.facts_in_stack import read_rank_locals
 
 from .causes.seen import SHARED
-from .made_up import job, look, rank
+from .made_up import LIB, job, look, rank, silent_peer, stack
 from .queues import receives, unix
 
 SPAWNED = (
@@ -117,3 +120,74 @@ def test_of_a_worker_of_a_pool_it_is_what_the_worker_waits_for() -> None:
     cause = cause_of(asks, process(501, 100, unknown))
     assert cause is not None
     assert cause.id == "worker-stuck"
+
+
+def test_who_starts_a_process_by_a_fork_server_waits_for_that() -> None:
+    """The pipe with the pid of the new process is on its way to the fork server, which has not
+    taken it: nobody has the other end. It imports first what it was told to.
+    """
+    starts = look(
+        "read_signed STD/multiprocessing/forkserver.py:326",
+        "Popen._launch STD/multiprocessing/popen_forkserver.py:59",
+        "Popen.__init__ STD/multiprocessing/popen_fork.py:19",
+        "BaseProcess.start STD/multiprocessing/process.py:121",
+        "main train.py:24",
+        call="read",
+        descriptors=(Descriptor(8, "pipe", "pipe:[8]"),),
+    )
+    imports = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse.begin STD/http/client.py:325",
+        "urlopen STD/urllib/request.py:216",
+        "<module> settings.py:6",
+        "_find_and_load <frozen importlib._bootstrap>:1176",
+        "main STD/multiprocessing/forkserver.py:178",
+        "<module> <string>:1",
+        call="recvfrom",
+        descriptors=(silent_peer(),),
+        sockets=(silent_peer().socket,),
+        command=("python", "-c", "from multiprocessing.forkserver import main; main(5, 7, ['a'])"),
+    )
+    tracker = process(502, 100, look("main STD/multiprocessing/resource_tracker.py:227"))
+    server = process(501, 100, imports)
+    facts = rank(0, starts, children=((tracker,), (server,)))
+    verdict = judge_job(job(world=1), [facts])
+    assert verdict.waits_for is not None
+    assert (verdict.waits_for.kind, verdict.waits_for.pid) == ("process", 501)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "endpoint-silent"
+
+
+# What a process that a fork server has forked shows (multiprocessing/forkserver.py, Python 3.11).
+BY_FORK_SERVER = (
+    "BaseProcess.run STD/multiprocessing/process.py:108",
+    "BaseProcess._bootstrap STD/multiprocessing/process.py:314",
+    "_main STD/multiprocessing/spawn.py:135",
+    "_serve_one STD/multiprocessing/forkserver.py:313",
+    "main STD/multiprocessing/forkserver.py:274",
+    "<module> <string>:1",
+)
+
+
+def test_what_a_fork_server_has_forked_is_at_work_as_any_other_process() -> None:
+    """The server's own frames are below those of the process, as in every fork."""
+    reads = look("work model.py:9", *BY_FORK_SERVER, call="recvfrom")
+    assert not is_idle_worker(reads)
+    takes = ("Connection._recv STD/multiprocessing/connection.py:395",)
+    takes += ("Queue.get STD/multiprocessing/queues.py:103",)
+    assert is_idle_worker(look(*takes, "work model.py:9", *BY_FORK_SERVER, call="read"))
+    spawned = Frame("_wrap", f"{LIB}/torch/multiprocessing/spawn.py", 87, locals=(("i", "1"),))
+    inside = stack(*BY_FORK_SERVER)
+    (main,) = reads.threads
+    ranked = replace(reads, threads=(replace(main, frames=(*main.frames[:1], spawned, *inside)),))
+    assert read_rank_locals(ranked).any_number == 1
+    assert find_role(reads) == "python"
+    serves = ("EpollSelector.select STD/selectors.py:468",)
+    own = look(*serves, "main STD/multiprocessing/forkserver.py:230")
+    assert find_role(own) == "fork server"
+    assert read_rank_locals(own).worker
+    assert is_idle_worker(look(*serves, "main STD/multiprocessing/forkserver.py:230"))
+    server = process(501, 100, look(*serves, "main STD/multiprocessing/forkserver.py:230"))
+    cause = cause_of(receives(0, unix(502)), server, process(502, 501, reads))
+    assert cause is not None
+    assert cause.id == "child-process-stuck"
