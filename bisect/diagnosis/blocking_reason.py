@@ -41,7 +41,13 @@ from .blocked_syscalls import (
     make_socket_wait,
 )
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
-from .helper_processes import find_giver, find_polled_helper, find_serving_child, is_halted
+from .helper_processes import (
+    find_fork_server,
+    find_giver,
+    find_polled_helper,
+    find_serving_child,
+    is_halted,
+)
 from .loop_waits import describe_loop, note_alternatives, runs_event_loop
 from .node_rendezvous import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
@@ -360,7 +366,7 @@ def _find_syscall_wait(
     giver = find_giver(view, family, around.table, around.facts.host)
     if giver is not None:
         return giver
-    served = find_serving_child(view, family)
+    served = find_fork_server(view, family) or find_serving_child(view, family)
     if served is not None:
         return served
     if name == "futex":

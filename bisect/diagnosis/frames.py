@@ -116,6 +116,25 @@ _STARTS_CHILD = re.compile(
 )
 
 
+_TRACKER = re.compile(r"multiproc?ess(?:ing)?/resource_tracker\.py$")
+_FORK_SERVER = re.compile(r"multiproc?ess(?:ing)?/forkserver\.py$")
+
+
+def serves_multiprocessing(frames: Iterable[Frame]) -> bool:
+    """Return whether a stack (innermost first) is that of a resource tracker, or of a fork server
+    in its loop. What this has forked has its frames below its own, and what it imports before it
+    serves anybody is the job's (multiprocessing/forkserver.py, main and _serve_one).
+    """
+    for frame in frames:
+        if _TRACKER.search(frame.file):
+            return True
+        if _FORK_SERVER.search(frame.file):
+            return unqualified_name(frame.name) == "main"
+        if _IMPORTLIB.search(frame.file):
+            return False
+    return False
+
+
 def _drop_start_of_child(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return `frames` without those by which multiprocessing starts a child: they are no code of
     the job. Where nothing else is there, all of them: it may be what hangs.

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
-from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
+from ..frames import (
+    format_frame,
+    frame_owner,
+    is_service_thread,
+    serves_multiprocessing,
+    unqualified_name,
+)
 from ..helper_processes import is_idle_worker
 from ..process_snapshot import ProcessSnapshot
 from ..request_threads import waits_for_others
@@ -30,7 +36,6 @@ CHILD_STUCK = "child-process-stuck"
 BESIDE_STUCK = "server-process-stuck"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
-_HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
 _JOINS = frozenset(["join", "_wait_for_tstate_lock"])  # of threading.Thread
 _MANAGER = r"multiproc?ess(?:ing)?/managers\.py"
 _TAKES_REQUESTS = r"accept\w*|recv\w*|_recv\w*|poll|_poll|serve_forever|accepter"
@@ -84,7 +89,7 @@ def _child(scene: Scene) -> ProcessSnapshot | None:
 
 
 def _helps(view: ProcessSnapshot) -> bool:
-    return find_frame(view.frames, _HELPERS) is not None
+    return serves_multiprocessing(view.frames)
 
 
 # ---- signs ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.words import format_bytes
-from ..frames import format_frame
+from ..frames import format_frame, serves_multiprocessing
 from ..helper_processes import is_idle_worker
 from ..process_snapshot import ProcessSnapshot
 from ..proof_of_hang import waits_for_requests
@@ -22,7 +22,6 @@ from .signs import (
 
 _POOL = r"multiproc?ess(?:ing)?/pool\.py"
 _WORKER_CODE = r"torch/utils/data/_utils/worker\.py|multiproc?ess(?:ing)?/(?:pool|process)\.py"
-_HELPERS = r"multiprocessing/(?:resource_tracker|forkserver)\.py"
 _MAPS = (
     (r"datasets/utils/py_utils\.py", "iflatmap_unordered"),
     (r"datasets/arrow_dataset\.py", r"map|filter|_map_single"),
@@ -41,7 +40,7 @@ CHILD_DIED = "child-died"  # the cause where nothing is known of what the rank w
 
 
 def _is_worker(view: ProcessSnapshot) -> bool:
-    if find_frame(view.frames, _HELPERS) is not None:
+    if serves_multiprocessing(view.frames):
         return False
     return is_forked(view) or find_frame(view.frames, _WORKER_CODE) is not None
 
