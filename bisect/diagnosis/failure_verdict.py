@@ -264,7 +264,7 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause |
     children = find_descendants(owner, pid)
     inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
     around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
-    cause = _find_cause_in(case, around, inside, failed)
+    cause = _find_cause_in(case, around, inside, failed, asks_thread=True)
     if cause is None or cause.id in _STANDS_STILL or cause.level == "guess":
         return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
@@ -272,9 +272,12 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause |
     return replace(cause, why=f"{who}. There: {cause.why}", process=pid)
 
 
-def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str]) -> Cause | None:
+def _find_cause_in(
+    case: Case, scene: Scene, inside: RankFacts, failed: list[str], asks_thread: bool = False
+) -> Cause | None:
     """Return the likeliest cause of a scene whose subject is seen as `inside` has it: what is asked
-    of a rank's main thread is asked of that.
+    of a rank's main thread is asked of that. `asks_thread`: where it is that a thread is stuck, why
+    that is.
     """
     wait = find_blocking_reason(
         inside.looks, ProcessContext(inside, case.snapshot.single_ranks.processes)
@@ -287,7 +290,10 @@ def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str
         verdict=replace(scene.verdict, waits_for=wait),
         situations={**scene.situations, inside.rank: seen},
     )
-    return find_likeliest_cause(asked, failed)
+    cause = find_likeliest_cause(asked, failed)
+    if asks_thread and cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
+        return _choose_with_thread(cause, _find_cause_of_thread(case, asked, failed))
+    return cause
 
 
 def _find_libraries(case: Case) -> set[str]:

@@ -259,6 +259,12 @@ ENTRY_POINTS = (
     EntryPoint(r"multiprocessing/process\.py", "join|start", "multiprocessing.Process.{name}"),
     EntryPoint(r"multiprocessing/pool\.py", "map|apply|get|join", "multiprocessing.Pool.{name}"),
     EntryPoint(r"multiprocessing/queues\.py", "get|put", "multiprocessing.Queue.{name}"),
+    EntryPoint(
+        r"multiprocessing/queues\.py",
+        "_finalize_join|join_thread",
+        "multiprocessing.Queue.join_thread",
+        telling=True,
+    ),
     EntryPoint(r"concurrent/futures/_base\.py", "result", "concurrent.futures.Future.result"),
     EntryPoint(
         r"concurrent/futures/_base\.py", "result_iterator", "concurrent.futures.Executor.map"

@@ -16,6 +16,7 @@ from hangbisect.dumps.facts_in_stack import read_rank_locals
 from .causes.seen import SHARED
 from .made_up import LIB, job, look, rank, silent_peer, stack
 from .queues import receives, unix
+from .test_helper_threads import feeds_a_full_pipe
 
 SPAWNED = (
     "BaseProcess.run STD/multiprocessing/process.py:108",
@@ -27,7 +28,9 @@ LOCK = FileLock("/cache/model.lock", 5, 999, "python")
 def process(pid: int, parent: int, one: Look) -> Look:
     """A look at a process of a rank's, in which the main thread does what it does in `one`."""
     main, *others = one.kernel
-    threads = tuple(replace(thread, os_id=pid) for thread in one.threads)
+    threads = tuple(
+        replace(thread, os_id=pid) if thread is one.main else thread for thread in one.threads
+    )
     kernel = (replace(main, tid=pid), *others)
     return replace(one, pid=pid, ppid=parent, threads=threads, kernel=kernel)
 
@@ -191,3 +194,17 @@ def test_what_a_fork_server_has_forked_is_at_work_as_any_other_process() -> None
     cause = cause_of(receives(0, unix(502)), server, process(502, 501, reads))
     assert cause is not None
     assert cause.id == "child-process-stuck"
+
+
+def test_of_a_child_that_waits_for_a_thread_of_its_own_it_is_why_that_is_stuck() -> None:
+    child = process(501, 100, feeds_a_full_pipe())
+    joins = look(
+        "wait STD/multiprocessing/connection.py:947",
+        "ProcessContext.join SP/torch/multiprocessing/spawn.py:140",
+        "main train.py:9",
+        call="wait4",
+        args=(501, 0, 0, 0, 0, 0),
+    )
+    cause = cause_of(joins, child)
+    assert cause is not None
+    assert cause.id == "pipe-unread"

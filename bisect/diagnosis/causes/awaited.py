@@ -37,6 +37,7 @@ BESIDE_STUCK = "server-process-stuck"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
 _JOINS = frozenset(["join", "_wait_for_tstate_lock"])  # of threading.Thread
+_JOINS_A_FEEDER = (r"multiproc?ess(?:ing)?/queues\.py", "_finalize_join|join_thread")
 _MANAGER = r"multiproc?ess(?:ing)?/managers\.py"
 _TAKES_REQUESTS = r"accept\w*|recv\w*|_recv\w*|poll|_poll|serve_forever|accepter"
 
@@ -45,7 +46,9 @@ def _waiting_frame(scene: Scene) -> Frame | None:
     """Return the frame in which the main thread waits for another thread."""
     if scene.call != "futex" or scene.group is not None or scene.view is None:
         return None
-    return None if is_forked(scene.view) else scene.inside(THREAD_WAIT_FILES)
+    if is_forked(scene.view):  # it has none of its parent's threads; the feeder is its own
+        return scene.frame(*_JOINS_A_FEEDER)
+    return scene.inside(THREAD_WAIT_FILES)
 
 
 def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
