@@ -48,7 +48,7 @@ if __name__ == "__main__":
 # culprits = [[0]]
 # waiting = [1]
 # steps = ["exit", "teardown", "after_training", "training", "steady", "script", "barrier"]
-# after = ["Barrier passed", "Training ended", "First steps trained", ""]
+# after = ["Barrier passed", "Training ended", "First steps trained", "First all_gather done", ""]
 # own_code = true
 # calls = ['_finalize_join', 'join_thread', 'join', 'put', '_feed']
 # causes = ["pipe-unread", "child-at-exit", "thread-at-exit"]

@@ -70,7 +70,7 @@ if __name__ == "__main__":
 # culprits = [[-1], [0]]
 # waiting = [1]
 # steps = ["accelerator", "process_group", "broadcast", "http", "script"]
-# after = ["Accelerator ready", "Process group ready", "Served", ""]
+# after = ["Accelerator configured", "Process group ready", "deepspeed imported", ""]
 # own_code = true
 # calls = ['post', 'update_weights', 'urlopen', 'reward', 'readinto', 'recv']
 # causes = ["endpoint-silent", "server-process-stuck"]

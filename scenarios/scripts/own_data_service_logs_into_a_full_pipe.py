@@ -50,7 +50,7 @@ if __name__ == "__main__":
 # command = "python train.py"
 # culprits = [[0], [-1]]
 # steps = ["script", "training", "steady", "import_torch"]
-# after = ["torch imported", "First steps trained", "First optimizer step done", ""]
+# after = ["torch imported", "First steps trained", "First step done", ""]
 # own_code = true
 # calls = ['next_batch', 'read', 'recv', 'write', 'print', 'log', 'emit']
 # causes = ["pipe-unread", "deadlock"]

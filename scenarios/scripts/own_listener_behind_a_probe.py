@@ -71,7 +71,7 @@ if __name__ == "__main__":
 # steps = ["arguments", "script"]
 # after = ["Args parsed", ""]
 # own_code = true
-# calls = ['accept', 'coordinate', 'deliver_challenge', 'recv', 'Client', 'connect']
+# calls = ['accept', 'coordinate', 'deliver_challenge', 'recv', 'Client', 'connect', 'sleep']
 # causes = ["nobody-sends", "server-process-stuck", "endpoint-silent", "child-process-stuck"]
 # says = ['probe\.py|accept|deliver_challenge|coordinate']
 # [files]

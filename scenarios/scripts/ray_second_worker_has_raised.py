@@ -54,6 +54,7 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py $PORT"
 # culprits = [[1]]
+# culprits_by_stacks = [[-1]]
 # waiting = [0, 2]
 # steps = ["process_group", "script", "ray_get"]
 # after = ["Process group ready", "torch imported", ""]

@@ -101,7 +101,7 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # ends = true
-# calls = ['recv', 'engine', 'wait_for_engine', 'answer', '^$']
+# calls = ['recv', 'engine', 'wait_for_engine', 'answer', 'asyncio\.run', '^$']
 # causes = ["child-died", "worker-dead", "killed-from-outside", "pipe-writer-gone"]
 # says = ['SIGKILL|signal 9']
 # ///

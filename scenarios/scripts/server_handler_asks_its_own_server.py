@@ -67,5 +67,5 @@ if __name__ == "__main__":
 # own_code = true
 # calls = ['post', 'tokenize', 'handle_generate', 'readinto', 'recv', 'request']
 # causes = ["deadlock", "event-loop", "server-process-stuck"]
-# says = ['tokenize|post|handle_generate']
+# says = ['its own']
 # ///

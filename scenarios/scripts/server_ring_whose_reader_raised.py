@@ -115,7 +115,7 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # ends = true
-# calls = ['put', 'recv', 'serve', 'scheduler', 'Ring', 'warm_up', '^$']
+# calls = ['put', 'recv', 'serve', 'scheduler', 'Ring', 'warm_up', 'asyncio\.run', '^$']
 # causes = ["child-died", "worker-dead", "pipe-writer-gone", "polling-loop"]
 # says = ['status 1|exit(ed)? (with )?1|code 1|died|ended|IndexError']
 # ///
