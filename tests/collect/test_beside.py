@@ -61,6 +61,19 @@ def test_who_was_started_beside_a_rank_is_followed_with_what_it_has_started() ->
         assert found == {server: rank, worker: rank}
 
 
+def test_who_is_at_the_other_end_of_a_group_is_followed_too() -> None:
+    """A collective waits in no call that names its connections."""
+    with started() as (rank, _, server, *_rest):
+        asked = asks(rank, server).kernel[0].syscall
+        assert asked is not None
+        ends = tuple(one.socket for one in asked.descriptors if one.socket is not None)
+        meets = "all_reduce SP/torch/distributed/distributed_c10d.py:3252"
+        inside = look(meets, "main train.py:3", pid=rank, sockets=ends)
+        assert server in ProcessesBeside().find([(rank, inside)], {rank})
+        outside = look("main train.py:3", pid=rank, sockets=ends)
+        assert ProcessesBeside().find([(rank, outside)], {rank}) == {}
+
+
 def test_who_was_asked_once_is_looked_at_again_until_it_is_gone() -> None:
     beside = ProcessesBeside()
     with started() as (rank, _, server, worker, *_rest):

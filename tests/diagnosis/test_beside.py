@@ -210,3 +210,61 @@ def test_one_that_asks_its_own_store_waits_for_whoever_is_to_set_it() -> None:
         descriptors=(Descriptor(15, "socket", "socket:[9]", socket=own),),
     )
     assert judge(waits).ranks.culprit == (0,)
+
+
+PAIR = Socket(
+    17,
+    "tcp",
+    local="127.0.0.1:51000",
+    peer="127.0.0.1:52000",
+    state="ESTABLISHED",
+    peer_pids=(SERVER,),
+    peer_names=("python",),
+)
+BROADCASTS = look(
+    "broadcast SP/torch/distributed/distributed_c10d.py:3151",
+    "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+    "update_weights train.py:49",
+    "<module> train.py:69",
+    sockets=(PAIR,),
+)
+SERVES = server(
+    "_PollLikeSelector.select STD/selectors.py:415",
+    "BaseServer.serve_forever STD/socketserver.py:233",
+    "<module> rollout.py:46",
+    call="poll",
+    command=("python", "rollout.py", "5000"),
+)
+
+
+def test_the_only_rank_in_a_collective_waits_for_the_process_at_its_connections() -> None:
+    """A trainer and its rollout server, two programs with a group for the weights: the server has
+    refused to take them, and serves on. It is a member of the group, though no rank of the job.
+    """
+    verdict = judge(SERVES, first=BROADCASTS, others=0)
+    assert verdict.ranks.culprit == (UnknownRank("n01", SERVER),)
+    assert verdict.ranks.waiting == (0,)
+    assert [one.role for one in verdict.where] == ["rollout.py"]
+    assert [(one.source, one.target) for one in verdict.chain] == [
+        ("rank 0", "collective broadcast"),
+        ("collective broadcast", f"process {SERVER}"),
+    ]
+    assert verdict.call == "socketserver.BaseServer.serve_forever"
+
+
+def test_one_that_is_in_the_collective_too_or_at_work_is_not_blamed_for_it() -> None:
+    receives = server(
+        "broadcast SP/torch/distributed/distributed_c10d.py:3151",
+        "update_weights rollout.py:21",
+    )
+    works = server("load_weights rollout.py:9", state="R", call="")
+    for one in (receives, works):
+        assert judge(one, first=BROADCASTS, others=0).ranks.culprit != (UnknownRank("n01", SERVER),)
+
+
+def test_where_a_rank_of_the_job_is_not_in_the_collective_that_one_is_waited_for() -> None:
+    one = rank(0, *(BROADCASTS,) * 3, children=((SERVES,) * 3,), beside=(SERVER,))
+    computes = look("step train.py:5", "<module> train.py:9", call="clock_nanosleep")
+    ranks = [one, rank(1, *(computes,) * 3)]
+    verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
+    assert verdict.ranks.culprit == (1,)
