@@ -1,6 +1,6 @@
-"""Processes that were started beside the ranks, with them, and that one of them asks: an inference
-server that the job's shell script has started, a replay buffer, the coordinator of engines. They
-are looked at as what a rank has started is, with all that they have started themselves.
+"""Processes that were started beside the ranks, with them, and that one of them asks, or meets in a
+group: an inference server that the job's shell script has started, a replay buffer, the coordinator
+of engines. They are looked at as what a rank has started is, with all that they have started.
 
 A stranger is none of these: a service of the machine's, or another job's. Whoever was started with
 a rank has a process above both, which is no front of ours and not init; what stands directly below
@@ -15,7 +15,9 @@ from collections.abc import Container, Iterable
 from ..base.command_words import starts_no_rank
 from ..base.proc import read_stat
 from ..base.process_facts import Look
-from ..diagnosis.blocked_syscalls import list_awaited_pids
+from ..diagnosis.blocked_syscalls import list_awaited_pids, list_connected_pids
+from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.public_calls import find_group_wait
 from ..diagnosis.request_threads import put_request_thread_first
 from ..evidence.process import descendants, walk_up, words_of
 
@@ -38,7 +40,7 @@ class ProcessesBeside:
         """
         asked = dict(self.asked_by)
         for rank, look in seen:
-            for pid in sorted(list_awaited_pids(look)):
+            for pid in sorted(_list_awaited(look)):
                 if pid in known or pid in asked or pid in self._strangers:
                     continue
                 if was_started_with(rank, pid):
@@ -54,6 +56,16 @@ class ProcessesBeside:
     def show(self, one: Look) -> Look:
         """Return a look as it is kept: of a server that thread first which answers a request."""
         return put_request_thread_first(one) if one.pid in self.asked_by else one
+
+
+def _list_awaited(look: Look) -> frozenset[int]:
+    """Return the processes that a process waits for, as far as its connections tell: in a
+    collective whoever is at the other end of one.
+    """
+    view = merge_looks([look])
+    if view is not None and find_group_wait(view) == "collective":
+        return list_connected_pids(look)
+    return list_awaited_pids(look)
 
 
 def was_started_with(rank: int, pid: int) -> bool:

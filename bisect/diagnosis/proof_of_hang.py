@@ -95,9 +95,17 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
     found = [
         describe_listening(looks, facts.environment.get("MASTER_PORT", ""))
         for facts in living
-        if (looks := [one[-1] for one in (facts.looks, *facts.children) if one])
+        if (looks := _list_own_looks(facts))
     ]
     return found[0] if found and len(found) == len(living) and all(found) else ""
+
+
+def _list_own_looks(facts: RankFacts) -> list[Look]:
+    """Return the last look at a rank's process and at each that it has started: a server beside it
+    may wait for requests while the rank waits for more than that.
+    """
+    families = (looks for looks in (facts.looks, *facts.children) if looks)
+    return [looks[-1] for looks in families if looks[-1].pid not in facts.beside]
 
 
 def describe_listening(looks: Iterable[Look], store_port: str = "") -> str:

@@ -71,7 +71,10 @@ if __name__ == "__main__":
 # culprits_by_stacks = [[-1]]
 # waiting = [1]
 # steps = ["ray_get", "process_group", "broadcast", "script"]
-# after = ["Ray started", "Process group ready", "Answer of Ray there", "torch imported", "First backward done", ""]
+# after = [
+#   "Ray started", "Process group ready", "Answer of Ray there",
+#   "torch imported", "First backward done", "",
+# ]
 # own_code = true
 # calls = ['ray\.get', 'send_weights', 'take_weights', 'broadcast']
 # causes = ["deadlock"]

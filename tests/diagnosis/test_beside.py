@@ -212,6 +212,7 @@ def test_one_that_asks_its_own_store_waits_for_whoever_is_to_set_it() -> None:
     assert judge(waits).ranks.culprit == (0,)
 
 
+LISTENS = Socket(3, "tcp", local=ADDRESS, state="LISTEN")
 PAIR = Socket(
     17,
     "tcp",
@@ -245,7 +246,7 @@ def test_the_only_rank_in_a_collective_waits_for_the_process_at_its_connections(
     assert verdict.ranks.culprit == (UnknownRank("n01", SERVER),)
     assert verdict.ranks.waiting == (0,)
     assert [one.role for one in verdict.where] == ["rollout.py"]
-    assert [(one.source, one.target) for one in verdict.chain] == [
+    assert [(one.source, one.target) for one in verdict.chain[:2]] == [
         ("rank 0", "collective broadcast"),
         ("collective broadcast", f"process {SERVER}"),
     ]
@@ -268,3 +269,26 @@ def test_where_a_rank_of_the_job_is_not_in_the_collective_that_one_is_waited_for
     ranks = [one, rank(1, *(computes,) * 3)]
     verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
     assert verdict.ranks.culprit == (1,)
+
+
+def test_a_server_that_a_rank_waits_for_in_a_collective_does_not_wait_for_a_client() -> None:
+    """As a job of two programs, neither of which has a number."""
+    serves = server(
+        "_PollLikeSelector.select STD/selectors.py:415",
+        "BaseServer.serve_forever STD/socketserver.py:233",
+        "<module> rollout.py:46",
+        call="poll",
+        command=("python", "rollout.py", "5000"),
+        descriptors=(Descriptor(3, "socket", "socket:[3]", socket=LISTENS),),
+        sockets=(ANSWERS, LISTENS),
+    )
+    ranks = [
+        replace(rank(0, *(serves,) * 3), rank=UnknownRank("n01", 100), local_rank=0),
+        replace(rank(1, *(BROADCASTS,) * 3), rank=UnknownRank("n01", 101), local_rank=1),
+    ]
+    verdict, _ = judge_snapshot(job(ended="still", local_ranks=()), Snapshot(ranks))
+    assert verdict.ranks.culprit == (UnknownRank("n01", 100),)
+    assert verdict.cause is None or verdict.cause.id == "rank-conditional-collective"
+    alone, _ = judge_snapshot(job(ended="still", world=1), Snapshot([rank(0, *(serves,) * 3)]))
+    assert alone.cause is not None
+    assert alone.cause.id == "nobody-sends"

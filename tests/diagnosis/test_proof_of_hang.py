@@ -107,6 +107,8 @@ def test_a_server_without_a_request_waits_for_work() -> None:
     )
     parent = rank(0, look("wait STD/subprocess.py:1", call="wait4"), children=(child,))
     assert "process 300" in describe_waiting_for_work([parent])
+    beside = rank(0, ALL_REDUCE, children=(child,), beside=(300,))
+    assert describe_waiting_for_work([beside]) == ""
 
 
 def test_a_server_one_of_whose_processes_died_of_an_error_does_not_wait_for_work() -> None:
