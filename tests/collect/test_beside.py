@@ -70,6 +70,9 @@ def test_who_is_at_the_other_end_of_a_group_is_followed_too() -> None:
         meets = "all_reduce SP/torch/distributed/distributed_c10d.py:3252"
         inside = look(meets, "main train.py:3", pid=rank, sockets=ends)
         assert server in ProcessesBeside().find([(rank, inside)], {rank})
+        # Of several ranks they are most often what the others are, and services of a library.
+        two = [(rank, inside), (rank + 1, inside)]
+        assert ProcessesBeside().find(two, {rank, rank + 1}) == {}
         outside = look("main train.py:3", pid=rank, sockets=ends)
         assert ProcessesBeside().find([(rank, outside)], {rank}) == {}
 
