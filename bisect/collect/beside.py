@@ -15,6 +15,7 @@ from collections.abc import Container, Iterable
 from ..base.command_words import starts_no_rank
 from ..base.proc import read_stat
 from ..base.process_facts import Look
+from ..base.ray_processes import is_service
 from ..diagnosis.blocked_syscalls import list_awaited_pids, list_connected_pids
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.public_calls import find_group_wait
@@ -38,9 +39,10 @@ class ProcessesBeside:
         these looks show it, each with the pid of its rank, and all that was before. `known` are
         the processes of the job, and our own.
         """
-        asked = dict(self.asked_by)
+        asked, seen = dict(self.asked_by), list(seen)
+        is_alone = len({rank for rank, _ in seen}) == 1
         for rank, look in seen:
-            for pid in sorted(_list_awaited(look)):
+            for pid in sorted(_list_awaited(look, is_alone)):
                 if pid in known or pid in asked or pid in self._strangers:
                     continue
                 if was_started_with(rank, pid):
@@ -58,13 +60,14 @@ class ProcessesBeside:
         return put_request_thread_first(one) if one.pid in self.asked_by else one
 
 
-def _list_awaited(look: Look) -> frozenset[int]:
+def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
     """Return the processes that a process waits for, as far as its connections tell: in a
-    collective whoever is at the other end of one.
+    collective, where its rank `is_alone`, whoever is at the other end of one and serves no cluster
+    of Ray's.
     """
-    view = merge_looks([look])
+    view = merge_looks([look]) if is_alone else None
     if view is not None and find_group_wait(view) == "collective":
-        return list_connected_pids(look)
+        return frozenset(p for p in list_connected_pids(look) if not is_service(words_of(p)))
     return list_awaited_pids(look)
 
 
