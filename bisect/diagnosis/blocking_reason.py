@@ -26,6 +26,7 @@ from ..base.process_facts import AwaitedFile, FileLock, Frame, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
 from ..base.words import format_seconds
+from .actor_threads import is_between_calls
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,
     LOCK_CALLS,
@@ -363,6 +364,8 @@ def _find_syscall_wait(
         return _make_child_wait(view, family)
     if name in SLEEP_CALLS:
         return _make_sleep_wait(view, family)
+    if is_between_calls(view.look):
+        return Wait("itself", "its next call, as an actor of Ray between two")
     giver = find_giver(view, family, around.table, around.facts.host)
     if giver is not None:
         return giver

@@ -350,8 +350,11 @@ class _RankEdges:
             self._meets(name, facts, found)
         elif found.other_awaited and found.wait.kind in ("rank", "absent_rank"):
             for rank in sorted(found.other_awaited & self._named):
-                said = f"it said that it waits for {name_rank(rank)}"
-                self._drawing.link(name, name_rank(rank), found.wait.kind, said)
+                # By its stack, where it did not say so: the process is named if frames tell it.
+                told = bool(facts.awaits)
+                said = f"it said that it waits for {name_rank(rank)}" if told else found.wait.detail
+                likely = not told and found.wait.process is not None
+                self._drawing.link(name, name_rank(rank), found.wait.kind, said, likely=likely)
         else:
             self._processes.of_rank(facts, found.view, found.own_wait or found.wait)
 
