@@ -26,8 +26,8 @@ BROADCAST = (
 
 
 def connected(pid: int, name: str, inode: int = 7) -> Socket:
-    ends = {"peer_pids": (pid,), "peer_names": (name,)}
-    return Socket(inode, "tcp", "10.0.0.2:33034", "10.0.0.2:36187", "ESTABLISHED", **ends)
+    ends = ("10.0.0.2:33034", "10.0.0.2:36187")
+    return Socket(inode, "tcp", *ends, "ESTABLISHED", peer_pids=(pid,), peer_names=(name,))
 
 
 def actor(title: str, *frames: str, sockets: tuple[Socket, ...] = ()) -> Look:

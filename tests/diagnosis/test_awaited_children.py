@@ -176,8 +176,10 @@ def test_what_a_fork_server_has_forked_is_at_work_as_any_other_process() -> None
     """The server's own frames are below those of the process, as in every fork."""
     reads = look("work model.py:9", *BY_FORK_SERVER, call="recvfrom")
     assert not is_idle_worker(reads)
-    takes = ("Connection._recv STD/multiprocessing/connection.py:395",)
-    takes += ("Queue.get STD/multiprocessing/queues.py:103",)
+    takes = (
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "Queue.get STD/multiprocessing/queues.py:103",
+    )
     assert is_idle_worker(look(*takes, "work model.py:9", *BY_FORK_SERVER, call="read"))
     spawned = Frame("_wrap", f"{LIB}/torch/multiprocessing/spawn.py", 87, locals=(("i", "1"),))
     inside = stack(*BY_FORK_SERVER)

@@ -234,7 +234,7 @@ def a_child_died(scene: Scene) -> Found | None:
         return None
     for looks in scene.subject.children:
         last = looks[-1] if looks else None
-        if last is None or not has_failed(last):
+        if last is None or last.status is None or not has_failed(last):
             continue
         process, how = format_process(last), describe_exit_status(last.status)
         return Found(f"{process} {how}", {"worker": process, "how": how})
