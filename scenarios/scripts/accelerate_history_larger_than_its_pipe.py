@@ -50,7 +50,7 @@ if __name__ == "__main__":
 # steps = ["exit", "teardown", "after_training", "training", "steady", "script", "barrier"]
 # after = ["Barrier passed", "Training ended", "First steps trained", "First all_gather done", ""]
 # own_code = true
-# calls = ['_finalize_join', 'join_thread', 'join', 'put', '_feed']
+# calls = ['_finalize_join', 'join_thread', 'join', 'put', '_feed', 'notebook_launcher']
 # causes = ["pipe-unread", "child-at-exit", "thread-at-exit"]
 # says = ['pipe']
 # ///

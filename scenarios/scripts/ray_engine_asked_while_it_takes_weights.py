@@ -78,6 +78,6 @@ if __name__ == "__main__":
 # own_code = true
 # calls = ['ray\.get', 'send_weights', 'take_weights', 'broadcast']
 # causes = ["deadlock"]
-# says = ['Engine', 'Learner|send_weights']
+# says = ['Engine']
 # needs = ["ray"]
 # ///

@@ -66,6 +66,6 @@ if __name__ == "__main__":
 # after = ["Args parsed", "Served", ""]
 # own_code = true
 # calls = ['post', 'tokenize', 'handle_generate', 'readinto', 'recv', 'request']
-# causes = ["deadlock", "event-loop", "server-process-stuck"]
+# causes = ["server-asks-itself", "deadlock", "event-loop", "server-process-stuck"]
 # says = ['its own']
 # ///

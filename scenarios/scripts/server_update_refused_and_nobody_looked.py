@@ -72,7 +72,7 @@ if __name__ == "__main__":
 # command = "sh train.sh $PORT"
 # culprits = [[1], [-1]]
 # waiting = [0]
-# steps = ["process_group", "broadcast", "training", "script"]
+# steps = ["process_group", "broadcast", "first_broadcast", "training", "script"]
 # after = ["Process group ready", "torch imported", ""]
 # own_code = true
 # calls = ['select', 'serve_forever', 'poll', 'broadcast', '^$']
