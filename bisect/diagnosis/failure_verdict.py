@@ -39,6 +39,7 @@ from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .frames import format_innermost_frame
 from .graph_builder import build_wait_graph
 from .process_snapshot import find_descendants, merge_looks, put_thread_first
+from .program_names import name_programs
 from .server_parts import blame_part_of_server
 from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
@@ -170,7 +171,8 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
         if facts is not None and facts.looks and wait is not None:
             graph.waits[rank, facts.looks[-1].pid] = wait
     # The cause is looked for from the rank with which it was seen.
-    return blame_part_of_server(case, graph, _add_cause(case, graph, verdict)), graph
+    verdict = blame_part_of_server(case, graph, _add_cause(case, graph, verdict))
+    return name_programs(verdict, case.ranks), graph
 
 
 def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
