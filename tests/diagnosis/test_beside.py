@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.identity import UnknownRank
-from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.process_facts import Descriptor, Look, PipeEnd, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.feeding_parents import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
@@ -292,3 +293,60 @@ def test_a_server_that_a_rank_waits_for_in_a_collective_does_not_wait_for_a_clie
     alone, _ = judge_snapshot(job(ended="still", world=1), Snapshot([rank(0, *(serves,) * 3)]))
     assert alone.cause is not None
     assert alone.cause.id == "nobody-sends"
+
+
+PARENT = 50
+FEEDS = look(
+    "Queue.put STD/multiprocessing/queues.py:89",
+    "feed train.py:42",
+    "<module> train.py:58",
+    pid=PARENT,
+    ppid=1,
+    call="futex",
+    command=("python", "train.py"),
+)
+JOINS = look(
+    "wait STD/multiprocessing/connection.py:947",
+    "ProcessContext.join SP/torch/multiprocessing/spawn.py:140",
+    "<module> train.py:58",
+    pid=PARENT,
+    ppid=1,
+    call="poll",
+    command=("python", "train.py"),
+)
+
+
+def spawned(parent: Look) -> list[RankFacts]:
+    """Rank 1 waits for an item of its queue, whose pipe its parent has; rank 0 for rank 1."""
+    ends = (PipeEnd(PARENT, 5, "python", 1),)
+    empty = Descriptor(6, "pipe", "pipe:[7]", other_ends=(PARENT,), ends=ends)
+    takes = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "Queue.get STD/multiprocessing/queues.py:103",
+        "batch_of train.py:20",
+        call="read",
+        descriptors=(empty,),
+        ppid=PARENT,
+    )
+    meets = replace(ALL_REDUCE, ppid=PARENT)
+    fed = rank(1, *(takes,) * 3, children=((parent,) * 3,), beside=(PARENT,))
+    return keep_feeding_parents([rank(0, *(meets,) * 3), fed])
+
+
+def test_the_parent_that_feeds_the_ranks_is_to_blame_where_it_waits_for_room() -> None:
+    """It fills the queue of one rank, which waits for another one that gets nothing."""
+    ranks = spawned(FEEDS)
+    verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
+    assert verdict.ranks.culprit == (UnknownRank("n01", PARENT),)
+    assert set(verdict.ranks.waiting) == {0, 1}
+    assert verdict.call == "multiprocessing.Queue.put"
+    assert verdict.cause is not None
+    assert verdict.cause.id == "queue-of-another-full"
+    assert "feed (train.py:42)" in verdict.cause.why
+
+
+def test_a_parent_that_waits_for_the_ends_of_the_ranks_is_none_of_the_story() -> None:
+    ranks = spawned(JOINS)
+    assert [(one.beside, one.children) for one in ranks] == [((), ())] * 2
+    verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
+    assert verdict.ranks.culprit == (1,)
