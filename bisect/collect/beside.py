@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable
 
-from ..base.command_words import starts_no_rank
+from ..base.command_words import starts_for_multiprocessing, starts_no_rank
 from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.ray_processes import is_service
@@ -45,11 +45,13 @@ class ProcessesBeside:
             for pid in sorted(_list_awaited(look, is_alone)):
                 if pid in known or pid in asked or pid in self._strangers:
                     continue
-                if was_started_with(rank, pid):
+                if was_started_with(rank, pid) or has_spawned(rank, pid):
                     asked[pid] = rank
                 else:
                     self._strangers.add(pid)
         for pid, rank in tuple(asked.items()):
+            if has_spawned(rank, pid):  # what else it has started are the other ranks
+                continue
             asked.update(dict.fromkeys(descendants([pid]), asked.get(pid, rank)))
         living = {p: r for p, r in asked.items() if p not in known and read_stat(p) is not None}
         self.asked_by = dict(list(living.items())[:_MOST])
@@ -69,6 +71,17 @@ def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
     if view is not None and find_group_wait(view) == "collective":
         return frozenset(p for p in list_connected_pids(look) if not is_service(words_of(p)))
     return list_awaited_pids(look)
+
+
+def has_spawned(rank: int, pid: int) -> bool:
+    """Return whether process `pid` is the parent of `rank`, and has started it by multiprocessing:
+    a program of the job's, and no launcher.
+    """
+    about = read_stat(rank)
+    if about is None or about.ppid != pid:
+        return False
+    words = words_of(rank)
+    return starts_for_multiprocessing(words) or (bool(words) and words == words_of(pid))
 
 
 def was_started_with(rank: int, pid: int) -> bool:

@@ -140,7 +140,7 @@ def find_giver(
     None where there are several, or it is not known.
     """
     futex = view.call.futex if view.call is not None else None
-    if futex is None or not futex.sharers or not (is_to_be_given(view) or _waits_for_room(view)):
+    if futex is None or not futex.sharers or not (is_to_be_given(view) or waits_for_room(view)):
         return None
     idle = {looks[-1].pid for looks in family if is_idle_worker(looks[-1])}
     givers = [
@@ -152,7 +152,7 @@ def find_giver(
     return Wait("process", "", givers[0].pid, table.names[givers[0]]) if len(givers) == 1 else None
 
 
-def _waits_for_room(view: ProcessSnapshot) -> bool:
+def waits_for_room(view: ProcessSnapshot) -> bool:
     """Return whether a process waits for a reader of a queue of multiprocessing that is full."""
     python = [frame for frame in view.frames if not frame.native][:1]
     return any(_QUEUES.search(one.file) and unqualified_name(one.name) == "put" for one in python)

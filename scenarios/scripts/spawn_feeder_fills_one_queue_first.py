@@ -65,6 +65,6 @@ if __name__ == "__main__":
 # after = ["DDP ready", "Process group ready", "Model wrapped", ""]
 # own_code = true
 # calls = ['put', 'feed', 'get', 'batch_of', 'backward', 'all_reduce']
-# causes = ["deadlock"]
+# causes = ["deadlock", "queue-of-another-full"]
 # says = ['feed|put']
 # ///

@@ -13,7 +13,7 @@ from ..frames import (
     serves_multiprocessing,
     unqualified_name,
 )
-from ..helper_processes import is_idle_worker
+from ..helper_processes import is_idle_worker, waits_for_room
 from ..process_snapshot import ProcessSnapshot
 from ..request_threads import waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
@@ -121,6 +121,16 @@ def asks_a_process_beside(scene: Scene) -> Found | None:
         return None
     values = {"server": format_process(view.look), "waits": format_place(scene.view)}
     return Found(f"it waits in {values['waits']}, for {values['server']}", values)
+
+
+def _its_parent_waits_for_room(scene: Scene) -> Found | None:
+    """That process has started the rank, and waits for room in a queue of multiprocessing."""
+    view = next(iter(find_blocked_processes(scene)[1:]), None)
+    parent = scene.view.look.ppid if scene.view is not None else 0
+    if view is None or view.look.pid != parent or view.running or not waits_for_room(view):
+        return None
+    where, who = _in_the_jobs_code(scene, view) or format_place(view), format_process(view.look)
+    return Found(f"{who} waits for room in a queue, in {where}", {"there": where})
 
 
 def what_is_beside_stands_still(scene: Scene) -> Found | None:
@@ -311,6 +321,7 @@ CAUSES = (
             need(asks_a_process_beside, 0.45),
             need(what_is_beside_stands_still, 0.45),
             unless(in_wandb),
+            unless(_its_parent_waits_for_room),
         ),
         why="The rank waits in {waits} for {server}. There {stuck} stands still in {there}: the "
         "rank's own stack does not show why.",
@@ -320,6 +331,21 @@ CAUSES = (
             "a time limit for the request: an error in place of silence",
         ),
         references=("vllm-project/vllm#39863", "huggingface/trl#3467", "vllm-project/vllm#2731"),
+    ),
+    KnownCause(
+        id="queue-of-another-full",
+        title="who feeds the ranks waits for room in a queue, and another rank gets nothing",
+        signs=(need(asks_a_process_beside, 0.45), need(_its_parent_waits_for_room, 0.5)),
+        why="{server} has started the ranks and feeds them by queues. It waits in {there} for room "
+        "in one of them; its reader may wait for the rank that waits in {waits} for its next item.",
+        avoid=(
+            "put into the queues in turns, as all ranks take: an order by rank fills one of them",
+            "a thread for each queue, or queues without a limit",
+            "put(..., timeout=60): an error in place of silence",
+        ),
+        references=(
+            "https://docs.python.org/3/library/multiprocessing.html#multiprocessing.Queue.put",
+        ),
     ),
     KnownCause(
         id="manager-waits",
