@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
-from hangbisect.collect.beside import ProcessesBeside, was_started_with
+from hangbisect.collect.beside import ProcessesBeside, has_spawned, was_started_with
 from hangbisect.diagnosis.request_threads import put_request_thread_first
+from hangbisect.evidence.process import descendants
 
 from ..diagnosis.made_up import look, stack
 
@@ -106,3 +107,23 @@ def test_the_thread_that_answers_is_shown_in_place_of_the_one_that_takes_connect
     works = look("step serve.py:3", pid=90)
     works = replace(works, threads=(*works.threads, answers))
     assert put_request_thread_first(works) is works
+
+
+def test_who_has_spawned_a_rank_is_looked_at_where_that_waits_for_it_and_nothing_else_of_it() -> (
+    None
+):
+    with started() as (rank, child, *_rest):  # the child of the rank, as if that had spawned it
+        assert not has_spawned(child, rank)  # another program
+        assert not has_spawned(rank, child)
+    words = [sys.executable, "-c", "import os, time; os.fork() or time.sleep(60); time.sleep(60)"]
+    with subprocess.Popen(words) as parent:
+        try:
+            until = time.monotonic() + 20
+            while not (forked := descendants([parent.pid])) and time.monotonic() < until:
+                time.sleep(0.05)
+            assert has_spawned(forked[0], parent.pid)
+            found = ProcessesBeside().find([(forked[0], asks(forked[0], parent.pid))], {*forked})
+            assert found == {parent.pid: forked[0]}
+        finally:
+            for pid in (*forked, parent.pid):
+                os.kill(pid, 9)
