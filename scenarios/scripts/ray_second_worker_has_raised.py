@@ -61,6 +61,6 @@ if __name__ == "__main__":
 # own_code = true
 # calls = ['^$', 'fit', 'main_loop', 'Worker']
 # causes = ["ray-task", "rank-conditional-collective", "swallowed-exception", "rank-left"]
-# says = ['fit|ValueError|raised|exception|idle|asked']
+# says = ['fit|ValueError|raised|exception|idle|asked|next call']
 # needs = ["ray"]
 # ///
