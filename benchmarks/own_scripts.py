@@ -72,13 +72,21 @@ def _last_verdict(running: jobs.Running, script: Script) -> dict[str, Any]:
     end, hang_since = time.monotonic() + script.limit, None
     while time.monotonic() < end and running.process.poll() is None:
         time.sleep(0.5)
-        if jobs.verdict_of(running.run_dir).get("outcome") not in stands:
+        if _verdict_of(running).get("outcome") not in stands:
             hang_since = None
         elif hang_since is None:
             hang_since = time.monotonic()
         elif time.monotonic() - hang_since > SETTLES:
             break
-    return jobs.verdict_of(running.run_dir)
+    return _verdict_of(running)
+
+
+def _verdict_of(running: jobs.Running) -> dict[str, Any]:
+    """Return the verdict of a run; of a command that starts several programs, each of which is a
+    job of its own, that of the first one that has a verdict.
+    """
+    folders = [running.run_dir, *sorted(running.run_dir.glob("job-*"))]
+    return next(filter(None, map(jobs.verdict_of, folders)), {})
 
 
 def by_attach(script: Script, options: argparse.Namespace) -> Tried:

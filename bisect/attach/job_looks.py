@@ -17,7 +17,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
 from ..base.rank_facts import CollectiveLog, MachineFacts, RankFacts
 from ..base.words import format_rate
-from ..collect.beside import ProcessesBeside
+from ..collect.beside import ProcessesBeside, has_spawned
 from ..collect.looks import (
     PAUSE,
     LockHolders,
@@ -154,7 +154,8 @@ class JobLooks(LookSeries):
     async def look(self) -> None:
         """Look once at everything."""
         self.rank_of = dict(self._family())
-        known = {*self.rank_of, *self.job.pids, os.getpid()}
+        spawns = {p for p in self.job.launchers for pid in self.ranks if has_spawned(pid, p)}
+        known = {*self.rank_of, *(self.job.pids - spawns), os.getpid()}
         last = {**self.beside.asked_by, **self.rank_of}
         seen_last = [(r, self.looks[p][-1]) for p, r in last.items() if p in self.looks]
         self.rank_of |= self.beside.find(seen_last, known)

@@ -392,7 +392,9 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     if pids:
         jobs = [
             join_jobs(
-                list(dict.fromkeys(_job_of_process(jobs, processes, pid, unread) for pid in pids))
+                list(
+                    dict.fromkeys(find_job_of_process(jobs, processes, pid, unread) for pid in pids)
+                )
             )
         ]
     return FoundJobs(tuple(jobs), processes, others)
@@ -449,15 +451,19 @@ def _lone_job_of(processes: ProcessTable, pid: int, unread: Collection[int]) -> 
     )
 
 
-def _job_of_process(
+def find_job_of_process(
     jobs: Sequence[Job], processes: ProcessTable, pid: int, unread: Collection[int]
 ) -> Job:
-    """Return the job of a process: one of its own, of what stands above it, or of what is below."""
+    """Return the job of a process: one of its own, of what stands above it, or of what is below.
+    Programs that it has started side by side, each of which stands alone, are one.
+    """
     line = [pid, *(one.pid for one in processes_above(processes, pid))]
     inside = processes_below(processes, {pid})
-    for job in jobs:
-        if job.pids & {pid} or job.pids & inside:
-            return job
+    found = [job for job in jobs if job.pids & {pid} or job.pids & inside]
+    if found and pid not in found[0].pids and all(map(_stands_alone, found)):
+        return join_jobs(found)
+    if found:
+        return found[0]
     for one in line:
         for job in jobs:
             if one in job.pids:
@@ -466,6 +472,10 @@ def _job_of_process(
     if not pythons:
         raise _no_python(processes[pid])
     return _lone_job_of(processes, pythons[0], unread)
+
+
+def _stands_alone(job: Job) -> bool:
+    return all(rank.by == "alone" for rank in job.ranks) and not job.launchers
 
 
 def _no_such_process(pid: int, limit: float) -> UsageError:

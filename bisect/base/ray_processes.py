@@ -24,6 +24,7 @@ _MANAGERS = (
 _SERVICE_TITLE = re.compile(
     rf"^(?:ray::(?:IDLE\w*|SPILL\w*|RESTORE\w*|(?:{_MANAGERS})(?:\.\w+)?)$|ray-dashboard\b)"
 )
+TITLE = "ray::"  # with which those of its workers begin
 _MOST_WORDS = 6  # of a command line, in which a program stands: Python's own flags come before it
 RAYLET = "raylet"  # as the kernel has the name of the process (comm)
 # The kernel's names of processes of which one is there wherever Ray runs.
@@ -59,9 +60,9 @@ def find_actor(words: Sequence[str]) -> str:
     methods; "" for any other process.
     """
     title = words[0].strip() if words else ""
-    if not title.startswith("ray::") or _SERVICE_TITLE.match(title):
+    if not title.startswith(TITLE) or _SERVICE_TITLE.match(title):
         return ""
-    return title.removeprefix("ray::").removesuffix("()")
+    return title.removeprefix(TITLE).removesuffix("()")
 
 
 def runs_method(actor: str) -> bool:

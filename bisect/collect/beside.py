@@ -1,6 +1,6 @@
-"""Processes that were started beside the ranks, with them, and that one of them asks: an inference
-server that the job's shell script has started, a replay buffer, the coordinator of engines. They
-are looked at as what a rank has started is, with all that they have started themselves.
+"""Processes that were started beside the ranks, with them, and that one of them asks, or meets in a
+group: an inference server that the job's shell script has started, a replay buffer, the coordinator
+of engines. They are looked at as what a rank has started is, with all that they have started.
 
 A stranger is none of these: a service of the machine's, or another job's. Whoever was started with
 a rank has a process above both, which is no front of ours and not init; what stands directly below
@@ -12,10 +12,13 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable
 
-from ..base.command_words import starts_no_rank
+from ..base.command_words import starts_for_multiprocessing, starts_no_rank
 from ..base.proc import read_stat
 from ..base.process_facts import Look
-from ..diagnosis.blocked_syscalls import list_awaited_pids
+from ..base.ray_processes import is_service
+from ..diagnosis.blocked_syscalls import list_awaited_pids, list_connected_pids
+from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.public_calls import find_group_wait
 from ..diagnosis.request_threads import put_request_thread_first
 from ..evidence.process import descendants, walk_up, words_of
 
@@ -36,16 +39,19 @@ class ProcessesBeside:
         these looks show it, each with the pid of its rank, and all that was before. `known` are
         the processes of the job, and our own.
         """
-        asked = dict(self.asked_by)
+        asked, seen = dict(self.asked_by), list(seen)
+        is_alone = len({rank for rank, _ in seen}) == 1
         for rank, look in seen:
-            for pid in sorted(list_awaited_pids(look)):
+            for pid in sorted(_list_awaited(look, is_alone)):
                 if pid in known or pid in asked or pid in self._strangers:
                     continue
-                if was_started_with(rank, pid):
+                if was_started_with(rank, pid) or has_spawned(rank, pid):
                     asked[pid] = rank
                 else:
                     self._strangers.add(pid)
         for pid, rank in tuple(asked.items()):
+            if has_spawned(rank, pid):  # what else it has started are the other ranks
+                continue
             asked.update(dict.fromkeys(descendants([pid]), asked.get(pid, rank)))
         living = {p: r for p, r in asked.items() if p not in known and read_stat(p) is not None}
         self.asked_by = dict(list(living.items())[:_MOST])
@@ -54,6 +60,28 @@ class ProcessesBeside:
     def show(self, one: Look) -> Look:
         """Return a look as it is kept: of a server that thread first which answers a request."""
         return put_request_thread_first(one) if one.pid in self.asked_by else one
+
+
+def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
+    """Return the processes that a process waits for, as far as its connections tell: in a
+    collective, where its rank `is_alone`, whoever is at the other end of one and serves no cluster
+    of Ray's.
+    """
+    view = merge_looks([look]) if is_alone else None
+    if view is not None and find_group_wait(view) == "collective":
+        return frozenset(p for p in list_connected_pids(look) if not is_service(words_of(p)))
+    return list_awaited_pids(look)
+
+
+def has_spawned(rank: int, pid: int) -> bool:
+    """Return whether process `pid` is the parent of `rank`, and has started it by multiprocessing:
+    a program of the job's, and no launcher.
+    """
+    about = read_stat(rank)
+    if about is None or about.ppid != pid:
+        return False
+    words = words_of(rank)
+    return starts_for_multiprocessing(words) or (bool(words) and words == words_of(pid))
 
 
 def was_started_with(rank: int, pid: int) -> bool:

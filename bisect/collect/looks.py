@@ -29,6 +29,7 @@ from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..diagnosis.actor_threads import put_job_thread_first
 from ..diagnosis.exchanges import note_exchanges
+from ..diagnosis.feeding_parents import keep_feeding_parents
 from ..diagnosis.group_values import claimed_world_size
 from ..diagnosis.process_snapshot import main_kernel
 from ..diagnosis.snapshot import Snapshot
@@ -87,7 +88,8 @@ class LookSeries(ABC):
 
     def snapshot(self) -> Snapshot:
         """Return the ranks as they are now; what they wait for is worked out once for each look."""
-        self.last_snapshot = self.last_snapshot.update(note_exchanges(self.facts()))
+        ranks = keep_feeding_parents(note_exchanges(self.facts()))
+        self.last_snapshot = self.last_snapshot.update(ranks)
         return self.last_snapshot
 
     def settled(self) -> RankClasses:

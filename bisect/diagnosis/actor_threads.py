@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..base.process_facts import Frame, Look, Thread
 from ..base.ray_processes import find_actor
-from .frames import frame_owner
+from .frames import frame_owner, unqualified_name
 from .process_snapshot import put_thread_first
 
 _LOOP = "ray/_private/worker.py"
@@ -23,6 +23,14 @@ def is_idle_loop(frames: Iterable[Frame]) -> bool:
     """Return whether a thread is in the loop in which a worker of Ray waits for work."""
     inner = next((frame for frame in frames if not frame.native), None)
     return inner is not None and inner.file.endswith(_LOOP)
+
+
+def is_between_calls(look: Look) -> bool:
+    """Return whether a process is an actor of Ray whose main thread waits for its next call."""
+    frames = look.main.frames if look.main is not None else ()
+    inner = next((frame for frame in frames if not frame.native), None)
+    is_loop = inner is not None and unqualified_name(inner.name) == "main_loop"
+    return is_loop and is_idle_loop(frames) and bool(find_actor(look.command))
 
 
 def put_job_thread_first(look: Look) -> Look:

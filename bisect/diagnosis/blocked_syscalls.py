@@ -216,6 +216,14 @@ def list_awaited_pids(look: Look) -> frozenset[int]:
     return frozenset(pids - {look.pid})
 
 
+def list_connected_pids(look: Look) -> frozenset[int]:
+    """Return the other processes at the other ends of a process's connections over TCP, whatever
+    waits for them: the members of its groups are among them.
+    """
+    found = (s for s in look.sockets if s.state == "ESTABLISHED" and s.family.startswith("tcp"))
+    return frozenset(pid for socket in found for pid in socket.peer_pids) - {look.pid}
+
+
 def format_traffic(looks: Sequence[Look], wait: Wait, environment: Mapping[str, str]) -> str:
     """Return in words what the connection that `wait` is about is, and how many bytes came over
     it between the first look and the last: "(https_proxy) ESTABLISHED, 0 bytes in 12 s".

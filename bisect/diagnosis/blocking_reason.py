@@ -26,6 +26,7 @@ from ..base.process_facts import AwaitedFile, FileLock, Frame, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
 from ..base.words import format_seconds
+from .actor_threads import is_between_calls
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,
     LOCK_CALLS,
@@ -41,7 +42,13 @@ from .blocked_syscalls import (
     make_socket_wait,
 )
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
-from .helper_processes import find_giver, find_polled_helper, find_serving_child, is_halted
+from .helper_processes import (
+    find_fork_server,
+    find_giver,
+    find_polled_helper,
+    find_serving_child,
+    is_halted,
+)
 from .loop_waits import describe_loop, note_alternatives, runs_event_loop
 from .node_rendezvous import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
@@ -357,10 +364,12 @@ def _find_syscall_wait(
         return _make_child_wait(view, family)
     if name in SLEEP_CALLS:
         return _make_sleep_wait(view, family)
+    if is_between_calls(view.look):
+        return Wait("itself", "its next call, as an actor of Ray between two")
     giver = find_giver(view, family, around.table, around.facts.host)
     if giver is not None:
         return giver
-    served = find_serving_child(view, family)
+    served = find_fork_server(view, family) or find_serving_child(view, family)
     if served is not None:
         return served
     if name == "futex":

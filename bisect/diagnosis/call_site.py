@@ -14,6 +14,7 @@ from ..base.native_code import CODE_OF_LIBC, CODE_OF_PYTHON
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
+from .actor_threads import is_between_calls
 from .blocked_syscalls import SLEEP_CALLS
 from .case import Case, reached_checkpoint
 from .frames import (
@@ -71,6 +72,8 @@ def find_call(view: ProcessSnapshot, job: JobFacts, announced: str = "") -> str:
     function that the innermost code of the job entered; else the C function it is in.
     """
     frames = job_frames(view.frames, job.package)
+    if is_between_calls(view.look):
+        return _format_public_name(frames[0])
     for frame in frames:
         telling = next((e for e in find_entry_points(frame) if e.telling), None)
         if telling is not None:

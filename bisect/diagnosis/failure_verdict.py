@@ -35,16 +35,19 @@ from .causes.awaited import (
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.signs import find_blocked_processes, format_process
-from .causes.workers import CHILD_DIED
+from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .frames import format_innermost_frame
 from .graph_builder import build_wait_graph
 from .process_snapshot import find_descendants, merge_looks, put_thread_first
+from .program_names import name_programs
 from .server_parts import blame_part_of_server
 from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
 
 MOST_CANDIDATES = 5
+# Causes that say of another process that it stands still: why it does is asked of that one.
+_STANDS_STILL = (CHILD_STUCK, BESIDE_STUCK, WORKER_STUCK)
 
 
 def find_candidates(case: Case, graph: WaitGraph, verdict: Verdict) -> tuple[Candidate, ...]:
@@ -168,7 +171,8 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
         if facts is not None and facts.looks and wait is not None:
             graph.waits[rank, facts.looks[-1].pid] = wait
     # The cause is looked for from the rank with which it was seen.
-    return blame_part_of_server(case, graph, _add_cause(case, graph, verdict)), graph
+    verdict = blame_part_of_server(case, graph, _add_cause(case, graph, verdict))
+    return name_programs(verdict, case.ranks), graph
 
 
 def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
@@ -205,7 +209,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and cause.id in (CHILD_STUCK, BESIDE_STUCK):
+    elif cause is not None and cause.id in _STANDS_STILL:
         cause = _find_cause_of_child(case, scene, failed) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -262,17 +266,20 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause |
     children = find_descendants(owner, pid)
     inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
     around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
-    cause = _find_cause_in(case, around, inside, failed)
-    if cause is None or cause.id in (CHILD_STUCK, BESIDE_STUCK) or cause.level == "guess":
+    cause = _find_cause_in(case, around, inside, failed, asks_thread=True)
+    if cause is None or cause.id in _STANDS_STILL or cause.level == "guess":
         return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
     who = f"It waits for {format_process(last[0].look)}, {whose}"
     return replace(cause, why=f"{who}. There: {cause.why}", process=pid)
 
 
-def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str]) -> Cause | None:
+def _find_cause_in(
+    case: Case, scene: Scene, inside: RankFacts, failed: list[str], asks_thread: bool = False
+) -> Cause | None:
     """Return the likeliest cause of a scene whose subject is seen as `inside` has it: what is asked
-    of a rank's main thread is asked of that.
+    of a rank's main thread is asked of that. `asks_thread`: where it is that a thread is stuck, why
+    that is.
     """
     wait = find_blocking_reason(
         inside.looks, ProcessContext(inside, case.snapshot.single_ranks.processes)
@@ -285,7 +292,10 @@ def _find_cause_in(case: Case, scene: Scene, inside: RankFacts, failed: list[str
         verdict=replace(scene.verdict, waits_for=wait),
         situations={**scene.situations, inside.rank: seen},
     )
-    return find_likeliest_cause(asked, failed)
+    cause = find_likeliest_cause(asked, failed)
+    if asks_thread and cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
+        return _choose_with_thread(cause, _find_cause_of_thread(case, asked, failed))
+    return cause
 
 
 def _find_libraries(case: Case) -> set[str]:

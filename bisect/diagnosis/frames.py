@@ -116,11 +116,37 @@ _STARTS_CHILD = re.compile(
 )
 
 
+_TRACKER = re.compile(r"multiproc?ess(?:ing)?/resource_tracker\.py$")
+_FORK_SERVER = re.compile(r"multiproc?ess(?:ing)?/forkserver\.py$")
+
+
+def serves_multiprocessing(frames: Iterable[Frame]) -> bool:
+    """Return whether a stack (innermost first) is that of a resource tracker, or of a fork server
+    in its loop. What this has forked has its frames below its own, and what it imports before it
+    serves anybody is the job's (multiprocessing/forkserver.py, main and _serve_one).
+    """
+    for frame in frames:
+        if _TRACKER.search(frame.file):
+            return True
+        if _FORK_SERVER.search(frame.file):
+            return unqualified_name(frame.name) == "main"
+        if _IMPORTLIB.search(frame.file):
+            return False
+    return False
+
+
+_FORKS = re.compile(r"/multiprocessing/popen_fork\.py$")
+_BOOTSTRAPS = re.compile(r"/multiprocessing/process\.py$")
+
+
 def _drop_start_of_child(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return `frames` without those by which multiprocessing starts a child: they are no code of
     the job. Where nothing else is there, all of them: it may be what hangs.
     """
+    fork = next((n for n, f in enumerate(frames) if _FORKS.search(f.file)), len(frames))
     last = len(frames)
+    if any(_BOOTSTRAPS.search(frame.file) for frame in frames[:fork]):
+        last = fork  # what is around it is a copy of the stack of who forked
     while last and _STARTS_CHILD.search(frames[last - 1].file):
         last -= 1
     starts = any("/multiprocessing/" in frame.file for frame in frames[last:])
@@ -191,6 +217,7 @@ _SERVES = re.compile(
 )
 _EXPORTS = re.compile(EXPORTERS)
 _LOOPS = re.compile(r"/asyncio/\w+\.py$")  # W&B's thread runs an event loop
+_SENDS = re.compile(r"/multiprocessing/connection\.py$")
 
 
 def _is_given_work(python: list[Frame]) -> bool:
@@ -206,12 +233,19 @@ def _is_given_work(python: list[Frame]) -> bool:
     return task or (inner.name in ("Thread.run", "run") and inner.file.endswith("/threading.py"))
 
 
+def _is_sending(python: list[Frame]) -> bool:
+    """Return True if a thread is in the middle of writing to a connection of multiprocessing, as
+    the feeder of a queue is: what it waits for is room, and no work.
+    """
+    return unqualified_name(python[0].name) == "_send" and bool(_SENDS.search(python[0].file))
+
+
 def is_service_thread(thread: Thread) -> bool:
     """Return True for a thread of a library that waits for work, or for time to pass: it frees
     nothing that anybody else waits for.
     """
     python = [frame for frame in thread.frames if not frame.native]
-    if python and _is_given_work(python):
+    if python and (_is_given_work(python) or _is_sending(python)):
         return False
     own = any(_EXPORTS.search(frame.file) for frame in python)
     return bool(python) and all(

@@ -94,6 +94,14 @@ class ProcessEdges:
             name = name_rank(facts.rank)
             self._draw(_Process(name, facts, facts.looks, view, own=True), wait)
 
+    def of_member_beside(self, place: str, facts: RankFacts, wait: Wait) -> None:
+        """Draw the process for which a rank alone waits in a collective, if it is known."""
+        if wait.kind != "collective" or wait.pid is None:
+            return
+        who = self._someone(ProcessId(facts.host, wait.pid), wait.process or "")
+        shows = f"{wait.process} ({wait.pid}) has connections of its group, and is not there"
+        self._drawing.link(place, who, "rank", shows)
+
     def follow(self) -> None:
         """Draw what those wait for that were reached."""
         while self._ahead:
@@ -342,8 +350,11 @@ class _RankEdges:
             self._meets(name, facts, found)
         elif found.other_awaited and found.wait.kind in ("rank", "absent_rank"):
             for rank in sorted(found.other_awaited & self._named):
-                said = f"it said that it waits for {name_rank(rank)}"
-                self._drawing.link(name, name_rank(rank), found.wait.kind, said)
+                # By its stack, where it did not say so: the process is named if frames tell it.
+                told = bool(facts.awaits)
+                said = f"it said that it waits for {name_rank(rank)}" if told else found.wait.detail
+                likely = not told and found.wait.process is not None
+                self._drawing.link(name, name_rank(rank), found.wait.kind, said, likely=likely)
         else:
             self._processes.of_rank(facts, found.view, found.own_wait or found.wait)
 
@@ -368,6 +379,9 @@ class _RankEdges:
         same = sum(place == found.place for place, *_ in self._meetings)
         name = f"{found.place} ({same + 1})" if same else found.place
         self._meetings[meeting] = self._drawing.node(name, _meeting_kind(found.place))
+        facts = self._case.facts(found.rank)
+        if facts is not None and found.wait is not None:
+            self._processes.of_member_beside(name, facts, found.wait)
         for rank in sorted(found.awaited & self._named):
             absent = self._drawing.nodes[name_rank(rank)].kind == "absent rank"
             kind: WaitKind = "absent_rank" if absent else "rank"

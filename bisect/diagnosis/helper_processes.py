@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 
 from ..base.identity import ProcessId
@@ -11,7 +12,7 @@ from ..base.process_facts import Frame, Look
 from ..base.ray_processes import find_actor, runs_method
 from ..base.verdict_facts import Wait
 from .actor_threads import is_idle_loop
-from .frames import frame_owner, unqualified_name
+from .frames import frame_owner, serves_multiprocessing, unqualified_name
 from .process_snapshot import ProcessSnapshot, ProcessTable
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
@@ -19,6 +20,8 @@ _SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothi
 _LOCKED = frozenset(["futex", "sem_wait", "poll", "ppoll", "epoll_wait", "select", "pselect6", ""])
 _SYNCHRONIZE = re.compile(r"multiproc?ess(?:ing)?/synchronize\.py$")
 _QUEUES = re.compile(r"multiproc?ess(?:ing)?/queues\.py$")
+_STARTS_BY_SERVER = re.compile(r"multiproc?ess(?:ing)?/(?:popen_)?forkserver\.py$")
+_FORK_SERVER = "multiprocessing.forkserver"  # in the words by which it is started
 _JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
 # Waiting of these goes through a lock or a pipe, but what is waited for are the workers.
 _WORKERS = (
@@ -82,6 +85,26 @@ def find_polled_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     return Wait("process", "", child.pid, child.name) if child else None
 
 
+def find_fork_server(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait for the fork server by which a process starts another one: what that is to
+    answer by is on its way there until it is taken, so no other end of it is to be seen
+    (multiprocessing/popen_forkserver.py). None for any other process.
+    """
+    python = [frame for frame in view.frames if not frame.native][:2]
+    if not any(_STARTS_BY_SERVER.search(frame.file) for frame in python):
+        return None
+    servers = (looks[-1] for looks in family if _FORK_SERVER in " ".join(looks[-1].command))
+    server = next(servers, None)
+    return Wait("process", "", server.pid, server.name) if server is not None else None
+
+
+def has_failed(look: Look) -> bool:
+    """Return True for a zombie that ended by an error or a signal: nobody has asked for its exit
+    status (wait(2)). One that was told to end did not fail.
+    """
+    return look.state == "Z" and look.status not in (None, 0, -signal.SIGTERM)
+
+
 def is_halted(look: Look) -> bool:
     """Return True for a process that only others can let go on: stopped, traced, frozen."""
     return look.state in ("T", "t") or bool(look.frozen)
@@ -117,7 +140,7 @@ def find_giver(
     None where there are several, or it is not known.
     """
     futex = view.call.futex if view.call is not None else None
-    if futex is None or not futex.sharers or not (is_to_be_given(view) or _waits_for_room(view)):
+    if futex is None or not futex.sharers or not (is_to_be_given(view) or waits_for_room(view)):
         return None
     idle = {looks[-1].pid for looks in family if is_idle_worker(looks[-1])}
     givers = [
@@ -129,7 +152,7 @@ def find_giver(
     return Wait("process", "", givers[0].pid, table.names[givers[0]]) if len(givers) == 1 else None
 
 
-def _waits_for_room(view: ProcessSnapshot) -> bool:
+def waits_for_room(view: ProcessSnapshot) -> bool:
     """Return whether a process waits for a reader of a queue of multiprocessing that is full."""
     python = [frame for frame in view.frames if not frame.native][:1]
     return any(_QUEUES.search(one.file) and unqualified_name(one.name) == "put" for one in python)
@@ -205,7 +228,7 @@ def is_idle_worker(look: Look) -> bool:
     In the middle of a task a worker may wait for a queue of the task's own.
     """
     python = [f for f in (look.main.frames if look.main else ()) if not f.native]
-    if any("resource_tracker" in f.file or "forkserver" in f.file for f in python[:6]):
+    if serves_multiprocessing(python):
         return True
     waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
     if not waits:

@@ -10,6 +10,7 @@ from itertools import chain
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Look, Thread
+from .frames import serves_multiprocessing
 
 StackLines = tuple[str, ...]  # a line a frame, outermost first
 
@@ -78,6 +79,7 @@ _BY_FRAME = (
     ("multiprocessing/pool.py", "pool worker"),
     ("concurrent/futures/process.py", "pool worker"),
 )
+_SERVES = ("resource tracker", "fork server")  # what a fork server forks has its frames as well
 # torch names its workers so since 2.1 (torch/utils/data/_utils/worker.py, _worker_loop).
 _BY_NAME = (("pt_data_worker", "DataLoader worker"),)
 # Threads of pools and services that run nothing of the job while they wait.
@@ -104,8 +106,9 @@ def find_role(look: Look) -> str:
     if by_name:
         return by_name
     frames = look.main.frames if look.main else ()
+    serves = serves_multiprocessing(frames)
     for file, role in _BY_FRAME:
-        if any(frame.file.endswith(file) for frame in frames):
+        if (role not in _SERVES or serves) and any(frame.file.endswith(file) for frame in frames):
             return role
     return look.name or "a program without a name"
 

@@ -17,6 +17,7 @@ from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Verdict
 from ..base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS, list_awaited_pids
+from .helper_processes import has_failed
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .time_limits import LONGEST_LIMIT, is_asleep, read_time_left
@@ -39,7 +40,7 @@ _PROVING = {
     ),
     "each waits for the next, and the last one for the first": (
         *("deadlock", "self-deadlock", "lock-order", "pool-waits-for-itself"),
-        *("import-deadlock", "loader-deadlock", "metric-lock"),
+        *("import-deadlock", "loader-deadlock", "metric-lock", "server-asks-itself"),
     ),
     "a process is stopped by a signal": ("stopped",),
     "the process group is made for more ranks than there are": ("world-size-too-large",),
@@ -79,9 +80,12 @@ def find_proof_of_hang(verdict: Verdict, snapshot: Snapshot, graph: WaitGraph) -
 
 def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
     """Return in words why ranks that stand still are only waiting for work to come: each living one
-    is a server without a request. "" if that is not so.
+    is a server without a request. "" if that is not so, or a process of such a server has died of
+    an error: an answer may be to come from there.
     """
     living = [facts for facts in ranks if not is_gone(facts)]
+    if any(looks and has_failed(looks[-1]) for facts in living for looks in facts.children):
+        return ""
     # Those that hear one another wait for one another, though each of them listens as well.
     own = {ProcessId(facts.host, facts.pid) for facts in living if facts.pid is not None}
     for facts in living:
@@ -91,9 +95,17 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
     found = [
         describe_listening(looks, facts.environment.get("MASTER_PORT", ""))
         for facts in living
-        if (looks := [one[-1] for one in (facts.looks, *facts.children) if one])
+        if (looks := _list_own_looks(facts))
     ]
     return found[0] if found and len(found) == len(living) and all(found) else ""
+
+
+def _list_own_looks(facts: RankFacts) -> list[Look]:
+    """Return the last look at a rank's process and at each that it has started: a server beside it
+    may wait for requests while the rank waits for more than that.
+    """
+    families = (looks for looks in (facts.looks, *facts.children) if looks)
+    return [looks[-1] for looks in families if looks[-1].pid not in facts.beside]
 
 
 def describe_listening(looks: Iterable[Look], store_port: str = "") -> str:
@@ -106,12 +118,15 @@ def describe_listening(looks: Iterable[Look], store_port: str = "") -> str:
             for one in look.sockets
             if one.state == "LISTEN" and not (store_port and one.local.endswith(f":{store_port}"))
         ]
-        if listening and _waits_for_requests(look):
+        if listening and waits_for_requests(look):
             return f"process {look.pid} ({look.name}) listens at {listening[0]}"
     return ""
 
 
-def _waits_for_requests(look: Look) -> bool:
+def waits_for_requests(look: Look) -> bool:
+    """Return whether the main thread of a process waits for a connection, or in the loop of a
+    server; of which port is not asked.
+    """
     call = look.kernel[0].syscall if look.kernel else None
     if call is None or look.state in ("T", "t", "D") or call.name not in _SERVES:
         return False

@@ -259,7 +259,21 @@ ENTRY_POINTS = (
     EntryPoint(r"multiprocessing/process\.py", "join|start", "multiprocessing.Process.{name}"),
     EntryPoint(r"multiprocessing/pool\.py", "map|apply|get|join", "multiprocessing.Pool.{name}"),
     EntryPoint(r"multiprocessing/queues\.py", "get|put", "multiprocessing.Queue.{name}"),
+    EntryPoint(
+        r"multiprocessing/queues\.py",
+        "_finalize_join|join_thread",
+        "multiprocessing.Queue.join_thread",
+        telling=True,
+    ),
     EntryPoint(r"concurrent/futures/_base\.py", "result", "concurrent.futures.Future.result"),
+    EntryPoint(
+        r"concurrent/futures/_base\.py", "result_iterator", "concurrent.futures.Executor.map"
+    ),
+    EntryPoint(
+        r"concurrent/futures/process\.py",
+        "_chain_from_iterable_of_lists",
+        "concurrent.futures.ProcessPoolExecutor.map",
+    ),
     EntryPoint(r"asyncio/runners\.py", "run", "asyncio.run"),
     EntryPoint(r"urllib/request\.py", "urlopen", "urllib.request.urlopen"),
     EntryPoint(r"requests/api\.py", r"\w+", "requests.{name}"),

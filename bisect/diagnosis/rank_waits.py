@@ -13,7 +13,9 @@ from functools import cached_property
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.process_facts import Look
 from ..base.verdict_facts import Wait, WaitKind
+from .blocked_syscalls import list_connected_pids
 from .collective_mismatch import DEFAULT_GROUP
 from .peer_calls import (
     GivenGroup,
@@ -413,7 +415,21 @@ def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if alone and "torch/distributed" not in single_rank.wait.detail and not single_rank.call:
         return RankWait(Wait("futex", single_rank.wait.detail))  # world size 1 has no rendezvous
     wait = Wait("collective", f"{call}: {single_rank.wait.detail}")
+    if alone and (outside := _find_member_beside(single_rank)) is not None:
+        wait = replace(wait, pid=outside.pid, process=outside.name)
     return RankWait(wait, peers, True, place=place)
+
+
+def _find_member_beside(one: SingleRank) -> Look | None:
+    """Return the process started beside the only rank that is seen of a group, where it alone is at
+    the other ends of that rank's connections: a member of the group that is no rank of the job, as
+    a rollout server is of the group for the weights.
+    """
+    if one.view is None:
+        return None
+    connected = list_connected_pids(one.view.look) & {*one.facts.beside}
+    found = [looks[-1] for looks in one.facts.children if looks and looks[-1].pid in connected]
+    return found[0] if len(found) == 1 else None
 
 
 def _make_wait_for_ranks(

@@ -30,7 +30,7 @@ def put_request_thread_first(look: Look) -> Look:
     """Return a look at a server as if the thread that answers a request were its main thread; any
     other look, and one at a server that has no such thread, as it is.
     """
-    if look.main is None or not _takes_connections(look.main):
+    if look.main is None or not takes_connections(look.main):
         return look
     others = [one for one in look.threads if one.os_id not in (None, look.pid)]
     chosen = next((one for one in others if _is_thread_at_work(one)), None)
@@ -46,14 +46,14 @@ def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bo
         return False
     if find_group_wait(view) is not None or list_awaited_pids(view.look) & {*ranks}:
         return True
-    if view.main is not None and _takes_connections(view.main):
+    if view.main is not None and takes_connections(view.main):
         return True
     sockets = [one.socket for one in (view.call.descriptors if view.call is not None else ())]
     ends = [{*one.peer_pids} if one is not None else set() for one in sockets]
     return bool(ends) and all(one == {view.look.pid} for one in ends)
 
 
-def _takes_connections(thread: Thread) -> bool:
+def takes_connections(thread: Thread) -> bool:
     """Return whether a thread is in such a function, and in no code of the job's below it."""
     python = (frame for frame in thread.frames if not frame.native)
     inside = takewhile(lambda frame: frame_owner(frame, "") != "user", python)

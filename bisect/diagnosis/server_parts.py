@@ -22,6 +22,7 @@ from .call_site import find_call
 from .case import Case
 from .frames import format_innermost_frame
 from .process_snapshot import merge_looks
+from .proof_of_hang import waits_for_requests
 from .request_threads import waits_for_others
 from .wait_graph import WaitGraph
 
@@ -77,7 +78,10 @@ def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part 
     (pid,) = awaited
     for facts in case.ranks:
         if pid in facts.beside:
-            return _follow(pid, facts, graph, {one.pid for one in case.ranks})
+            meets = any(
+                one.waits_for and one.waits_for.kind == "collective" for one in verdict.where
+            )
+            return _follow(pid, facts, graph, {one.pid for one in case.ranks}, meets)
         for looks in facts.children:
             if looks and looks[-1].pid == pid:
                 role = find_server_process(looks[-1].command)
@@ -87,10 +91,11 @@ def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part 
 
 
 def _follow(
-    first: int, facts: RankFacts, graph: WaitGraph, ranks: Collection[int | None]
+    first: int, facts: RankFacts, graph: WaitGraph, ranks: Collection[int | None], meets: bool
 ) -> _Part | None:
     """Return the last of the processes beside the ranks that wait for one another; None if that one
-    moves, or waits for a rank in turn.
+    moves, or waits for a rank in turn. Where a rank `meets` it in a collective, one that waits for
+    requests is not there, and to blame for that.
     """
     known = {looks[-1].pid: looks for looks in facts.children if looks}
     known = {pid: looks for pid, looks in known.items() if pid in facts.beside}
@@ -101,7 +106,9 @@ def _follow(
         if wait is not None and wait.pid in known and _is_the_same(known, pid, wait.pid):
             pid = wait.pid
     view = merge_looks(known[pid]) if pid in known else None
-    if view is None or view.running or waits_for_others(view, ranks):
+    if view is None or view.running:
+        return None
+    if waits_for_others(view, ranks) and not (meets and waits_for_requests(view.look)):
         return None
     return _Part(facts.rank, known[pid], _name_role(view.look), first)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..base.command_words import has_title
+from ..base.command_words import has_title, program, starts_for_multiprocessing
 from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
@@ -29,11 +29,22 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
             if isinstance(one.rank, int) and one.rank not in found:
                 name = re.sub(r"\d+$", str(one.rank), alike.name)
                 found[one.rank] = name + _inside(alike, engines)
-    for one in ranks:  # whose number nobody knows goes by its own title, if it has one
+    # Whose number nobody knows goes by its own title, or by its program where others run another.
+    nameless = [one for one in ranks if isinstance(one.rank, UnknownRank) and one.rank not in found]
+    programs = [_name_program(one.looks) for one in nameless]
+    for one, its_program in zip(nameless, programs, strict=True):
         words = one.looks[-1].command if one.looks else ()
-        if isinstance(one.rank, UnknownRank) and one.rank not in found and has_title(words):
+        if has_title(words):
             found[one.rank] = words[0]
+        elif its_program and programs.count(its_program) == 1 and len(programs) > 1:
+            found[one.rank] = its_program
     return found
+
+
+def _name_program(looks: Sequence[Look]) -> str:
+    words = looks[-1].command if looks else ()
+    at = None if starts_for_multiprocessing(words) else program(words)
+    return "" if at is None else words[at].rpartition("/")[2]
 
 
 def _role_of(looks: Sequence[Look]) -> ServerProcess | None:

@@ -4,16 +4,18 @@ with the others (rank_waits.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
-from ..base.identity import RankId
+from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Look
 from ..base.rank_facts import RankFacts
+from ..base.ray_processes import TITLE, find_actor, is_service, runs_method
 from ..base.verdict_facts import Wait
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .frames import format_frame, format_innermost_frame
+from .helper_processes import waits_for_ray
 from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
 from .public_calls import (
     find_builders,
@@ -118,7 +120,8 @@ def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
     found = _add_builders([_explain_single_rank(facts, everyone, locks) for facts in ranks])
-    return SingleRanks(everyone, tuple(_add_meetings_of_workers(_add_serving_ranks(found))))
+    found = _add_meetings_of_workers(_add_serving_ranks(_add_asked_actors(found)))
+    return SingleRanks(everyone, tuple(found))
 
 
 def _explain_single_rank(
@@ -169,6 +172,40 @@ def _add_builder(one: SingleRank, building: Sequence[RankId]) -> SingleRank:
     if one.wait is None or not waits_for_unknown_builder(one.wait) or len(others) != 1:
         return one
     return replace(one, wait=replace(one.wait, rank=others[0]))
+
+
+def _add_asked_actors(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `indexed`; who waits in ray.get or ray.wait waits for the rank whose actor is in a
+    method, if that is the only worker of Ray to which it has a connection: calls go to an actor
+    without anybody between (core_worker/transport/actor_task_submitter.cc).
+    """
+    if not any(one.view is not None and waits_for_ray(one.view.frames) for one in indexed):
+        return indexed
+    actors = {
+        ProcessId(one.facts.host, one.view.look.pid): one
+        for one in indexed
+        if one.view is not None and runs_method(find_actor(one.view.look.command))
+    }
+    return [_make_actor_wait(one, actors) for one in indexed]
+
+
+def _make_actor_wait(one: SingleRank, actors: Mapping[ProcessId, SingleRank]) -> SingleRank:
+    view, wait = one.view, one.wait
+    if view is None or wait is None or wait.rank is not None or not waits_for_ray(view.frames):
+        return one
+    asked = {
+        pid
+        for socket in view.look.sockets
+        if socket.state == "ESTABLISHED"
+        for pid, name in zip(socket.peer_pids, socket.peer_names, strict=False)
+        if pid != view.look.pid and name.startswith(TITLE) and not is_service([name])
+    }
+    actor = actors.get(ProcessId(one.facts.host, min(asked))) if len(asked) == 1 else None
+    if actor is None or actor.view is None:
+        return one
+    name, pid = find_actor(actor.view.look.command), actor.view.look.pid
+    detail = f"an answer of {name} ({pid}), to which it is connected"
+    return replace(one, wait=Wait("rank", detail, pid, name, actor.facts.rank))
 
 
 def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:

@@ -16,7 +16,7 @@ from ..base.library_functions import parse_text
 from ..base.process_facts import Frame, Look
 from ..base.startup_table import STARTUP_BY_NAME
 from ..base.verdict_facts import CheckpointPlace
-from ..diagnosis.frames import frame_owner, unqualified_name
+from ..diagnosis.frames import frame_owner, serves_multiprocessing, unqualified_name
 from ..rank.watched.known_calls import KNOWN_CALLS, KnownCall
 
 _C10D = "torch/distributed/distributed_c10d.py"
@@ -38,7 +38,6 @@ _TELLING = (
 _WORKERS = (
     (re.compile(r"torch/utils/data/_utils/worker\.py$"), "_worker_loop"),
     (re.compile(r"multiprocessing/pool\.py$"), "worker"),
-    (re.compile(r"multiprocessing/(?:resource_tracker|forkserver)\.py$"), "main"),
     (re.compile(r"multiprocessing/managers\.py$"), "_run_server|serve_forever"),
     (re.compile(r"concurrent/futures/process\.py$|/process_executor\.py$"), "_process_worker"),
 )
@@ -65,7 +64,7 @@ class RankLocals:
 def read_rank_locals(one: Look) -> RankLocals:
     """Return what the main thread's frames tell of a process."""
     frames = [frame for frame in (one.main.frames if one.main else ()) if not frame.native]
-    if any(map(_serves_another, frames)):
+    if serves_multiprocessing(frames) or any(map(_serves_another, frames)):
         return RankLocals(worker=True)
     number = local = world = None
     master = ""

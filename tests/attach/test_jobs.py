@@ -10,6 +10,7 @@ import pytest
 from hangbisect.attach.jobs import (
     Job,
     find_idle_launchers,
+    find_job_of_process,
     find_jobs,
     format_command,
     group_ranks,
@@ -149,6 +150,20 @@ def test_processes_that_a_person_names_are_one_job_of_unknown_ranks() -> None:
     job = join_jobs([make_lone_job(known, 50), make_lone_job(known, 60)])
     assert [(rank.pid, rank.number) for rank in job.ranks] == [(50, None), (60, None)]
     assert job.world == 2
+
+
+def test_programs_that_one_shell_started_side_by_side_are_one_job_where_that_is_asked_for() -> None:
+    """`python rollout.py & python train.py`: neither is the job alone, and neither has a number."""
+    known = table(
+        process(40, 1, "sh", "train.sh", name="sh"),
+        process(50, 40, PYTHON, "rollout.py"),
+        process(60, 40, PYTHON, "train.py"),
+    )
+    lone = [make_lone_job(known, 50), make_lone_job(known, 60)]
+    both = find_job_of_process(lone, known, 40, ())
+    assert [(rank.pid, rank.number) for rank in both.ranks] == [(50, None), (60, None)]
+    assert find_job_of_process(lone, known, 60, ()) is lone[1]
+    assert find_job_of_process(lone[1:], known, 40, ()) is lone[1]
 
 
 def test_a_command_is_shown_as_one_types_it() -> None:

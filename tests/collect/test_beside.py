@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
-from hangbisect.collect.beside import ProcessesBeside, was_started_with
+from hangbisect.collect.beside import ProcessesBeside, has_spawned, was_started_with
 from hangbisect.diagnosis.request_threads import put_request_thread_first
+from hangbisect.evidence.process import descendants
 
 from ..diagnosis.made_up import look, stack
 
@@ -61,6 +62,22 @@ def test_who_was_started_beside_a_rank_is_followed_with_what_it_has_started() ->
         assert found == {server: rank, worker: rank}
 
 
+def test_who_is_at_the_other_end_of_a_group_is_followed_too() -> None:
+    """A collective waits in no call that names its connections."""
+    with started() as (rank, _, server, *_rest):
+        asked = asks(rank, server).kernel[0].syscall
+        assert asked is not None
+        ends = tuple(one.socket for one in asked.descriptors if one.socket is not None)
+        meets = "all_reduce SP/torch/distributed/distributed_c10d.py:3252"
+        inside = look(meets, "main train.py:3", pid=rank, sockets=ends)
+        assert server in ProcessesBeside().find([(rank, inside)], {rank})
+        # Of several ranks they are most often what the others are, and services of a library.
+        two = [(rank, inside), (rank + 1, inside)]
+        assert ProcessesBeside().find(two, {rank, rank + 1}) == {}
+        outside = look("main train.py:3", pid=rank, sockets=ends)
+        assert ProcessesBeside().find([(rank, outside)], {rank}) == {}
+
+
 def test_who_was_asked_once_is_looked_at_again_until_it_is_gone() -> None:
     beside = ProcessesBeside()
     with started() as (rank, _, server, worker, *_rest):
@@ -90,3 +107,23 @@ def test_the_thread_that_answers_is_shown_in_place_of_the_one_that_takes_connect
     works = look("step serve.py:3", pid=90)
     works = replace(works, threads=(*works.threads, answers))
     assert put_request_thread_first(works) is works
+
+
+def test_who_has_spawned_a_rank_is_looked_at_where_that_waits_for_it_and_nothing_else_of_it() -> (
+    None
+):
+    with started() as (rank, child, *_rest):  # the child of the rank, as if that had spawned it
+        assert not has_spawned(child, rank)  # another program
+        assert not has_spawned(rank, child)
+    words = [sys.executable, "-c", "import os, time; os.fork() or time.sleep(60); time.sleep(60)"]
+    with subprocess.Popen(words) as parent:
+        try:
+            until = time.monotonic() + 20
+            while not (forked := descendants([parent.pid])) and time.monotonic() < until:
+                time.sleep(0.05)
+            assert has_spawned(forked[0], parent.pid)
+            found = ProcessesBeside().find([(forked[0], asks(forked[0], parent.pid))], {*forked})
+            assert found == {parent.pid: forked[0]}
+        finally:
+            for pid in (*forked, parent.pid):
+                os.kill(pid, 9)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.process_facts import FileLock, Look
+from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look
 from hangbisect.base.verdict_facts import Cause
+from hangbisect.diagnosis.helper_processes import is_idle_worker
+from hangbisect.diagnosis.merged_stacks import find_role
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_snapshot
+from hangbisect.dumps.facts_in_stack import read_rank_locals
 
 from .causes.seen import SHARED
-from .made_up import job, look, rank
+from .made_up import LIB, job, look, rank, silent_peer, stack
 from .queues import receives, unix
+from .test_helper_threads import feeds_a_full_pipe
 
 SPAWNED = (
     "BaseProcess.run STD/multiprocessing/process.py:108",
@@ -24,7 +28,9 @@ LOCK = FileLock("/cache/model.lock", 5, 999, "python")
 def process(pid: int, parent: int, one: Look) -> Look:
     """A look at a process of a rank's, in which the main thread does what it does in `one`."""
     main, *others = one.kernel
-    threads = tuple(replace(thread, os_id=pid) for thread in one.threads)
+    threads = tuple(
+        replace(thread, os_id=pid) if thread is one.main else thread for thread in one.threads
+    )
     kernel = (replace(main, tid=pid), *others)
     return replace(one, pid=pid, ppid=parent, threads=threads, kernel=kernel)
 
@@ -91,3 +97,116 @@ def test_one_that_waits_for_the_rank_in_turn_has_no_task_and_is_not_stuck() -> N
     idle = process(501, 100, receives(0, unix(100, 61)))
     cause = cause_of(ASKS, idle)
     assert cause is None or cause.id != "child-process-stuck"
+
+
+def test_of_a_worker_of_a_pool_it_is_what_the_worker_waits_for() -> None:
+    """Of a ProcessPoolExecutor as of any child: that it stands still in its initializer says less
+    than that it waits there for a lock, and who has that.
+    """
+    asks = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "_chain_from_iterable_of_lists STD/concurrent/futures/process.py:620",
+        "main train.py:31",
+    )
+    initializes = (
+        "load_model train.py:17",
+        "_process_worker STD/concurrent/futures/process.py:240",
+        *SPAWNED,
+    )
+    locked = look(*initializes, call="flock", locks=(LOCK,), wchan="locks_lock_inode_wait")
+    cause = cause_of(asks, process(501, 100, locked), process(502, 100, locked))
+    assert cause is not None
+    assert cause.id == "file-lock-held"
+    assert "/cache/model.lock" in cause.why
+    unknown = look(*initializes, call="read", wchan="folio_wait")
+    cause = cause_of(asks, process(501, 100, unknown))
+    assert cause is not None
+    assert cause.id == "worker-stuck"
+
+
+def test_who_starts_a_process_by_a_fork_server_waits_for_that() -> None:
+    """The pipe with the pid of the new process is on its way to the fork server, which has not
+    taken it: nobody has the other end. It imports first what it was told to.
+    """
+    starts = look(
+        "read_signed STD/multiprocessing/forkserver.py:326",
+        "Popen._launch STD/multiprocessing/popen_forkserver.py:59",
+        "Popen.__init__ STD/multiprocessing/popen_fork.py:19",
+        "BaseProcess.start STD/multiprocessing/process.py:121",
+        "main train.py:24",
+        call="read",
+        descriptors=(Descriptor(8, "pipe", "pipe:[8]"),),
+    )
+    imports = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse.begin STD/http/client.py:325",
+        "urlopen STD/urllib/request.py:216",
+        "<module> settings.py:6",
+        "_find_and_load <frozen importlib._bootstrap>:1176",
+        "main STD/multiprocessing/forkserver.py:178",
+        "<module> <string>:1",
+        call="recvfrom",
+        descriptors=(silent_peer(),),
+        sockets=(silent_peer().socket,),
+        command=("python", "-c", "from multiprocessing.forkserver import main; main(5, 7, ['a'])"),
+    )
+    tracker = process(502, 100, look("main STD/multiprocessing/resource_tracker.py:227"))
+    server = process(501, 100, imports)
+    facts = rank(0, starts, children=((tracker,), (server,)))
+    verdict = judge_job(job(world=1), [facts])
+    assert verdict.waits_for is not None
+    assert (verdict.waits_for.kind, verdict.waits_for.pid) == ("process", 501)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "endpoint-silent"
+
+
+# What a process that a fork server has forked shows (multiprocessing/forkserver.py, Python 3.11).
+BY_FORK_SERVER = (
+    "BaseProcess.run STD/multiprocessing/process.py:108",
+    "BaseProcess._bootstrap STD/multiprocessing/process.py:314",
+    "_main STD/multiprocessing/spawn.py:135",
+    "_serve_one STD/multiprocessing/forkserver.py:313",
+    "main STD/multiprocessing/forkserver.py:274",
+    "<module> <string>:1",
+)
+
+
+def test_what_a_fork_server_has_forked_is_at_work_as_any_other_process() -> None:
+    """The server's own frames are below those of the process, as in every fork."""
+    reads = look("work model.py:9", *BY_FORK_SERVER, call="recvfrom")
+    assert not is_idle_worker(reads)
+    takes = (
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "Queue.get STD/multiprocessing/queues.py:103",
+    )
+    assert is_idle_worker(look(*takes, "work model.py:9", *BY_FORK_SERVER, call="read"))
+    spawned = Frame("_wrap", f"{LIB}/torch/multiprocessing/spawn.py", 87, locals=(("i", "1"),))
+    inside = stack(*BY_FORK_SERVER)
+    (main,) = reads.threads
+    ranked = replace(reads, threads=(replace(main, frames=(*main.frames[:1], spawned, *inside)),))
+    assert read_rank_locals(ranked).any_number == 1
+    assert find_role(reads) == "python"
+    serves = ("EpollSelector.select STD/selectors.py:468",)
+    own = look(*serves, "main STD/multiprocessing/forkserver.py:230")
+    assert find_role(own) == "fork server"
+    assert read_rank_locals(own).worker
+    assert is_idle_worker(look(*serves, "main STD/multiprocessing/forkserver.py:230"))
+    server = process(501, 100, look(*serves, "main STD/multiprocessing/forkserver.py:230"))
+    cause = cause_of(receives(0, unix(502)), server, process(502, 501, reads))
+    assert cause is not None
+    assert cause.id == "child-process-stuck"
+
+
+def test_of_a_child_that_waits_for_a_thread_of_its_own_it_is_why_that_is_stuck() -> None:
+    child = process(501, 100, feeds_a_full_pipe())
+    joins = look(
+        "wait STD/multiprocessing/connection.py:947",
+        "ProcessContext.join SP/torch/multiprocessing/spawn.py:140",
+        "main train.py:9",
+        call="wait4",
+        args=(501, 0, 0, 0, 0, 0),
+    )
+    cause = cause_of(joins, child)
+    assert cause is not None
+    assert cause.id == "pipe-unread"

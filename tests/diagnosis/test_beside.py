@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.identity import UnknownRank
-from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.process_facts import Descriptor, Look, PipeEnd, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
+from hangbisect.diagnosis.feeding_parents import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
@@ -210,3 +211,142 @@ def test_one_that_asks_its_own_store_waits_for_whoever_is_to_set_it() -> None:
         descriptors=(Descriptor(15, "socket", "socket:[9]", socket=own),),
     )
     assert judge(waits).ranks.culprit == (0,)
+
+
+LISTENS = Socket(3, "tcp", local=ADDRESS, state="LISTEN")
+PAIR = Socket(
+    17,
+    "tcp",
+    local="127.0.0.1:51000",
+    peer="127.0.0.1:52000",
+    state="ESTABLISHED",
+    peer_pids=(SERVER,),
+    peer_names=("python",),
+)
+BROADCASTS = look(
+    "broadcast SP/torch/distributed/distributed_c10d.py:3151",
+    "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+    "update_weights train.py:49",
+    "<module> train.py:69",
+    sockets=(PAIR,),
+)
+SERVES = server(
+    "_PollLikeSelector.select STD/selectors.py:415",
+    "BaseServer.serve_forever STD/socketserver.py:233",
+    "<module> rollout.py:46",
+    call="poll",
+    command=("python", "rollout.py", "5000"),
+)
+
+
+def test_the_only_rank_in_a_collective_waits_for_the_process_at_its_connections() -> None:
+    """A trainer and its rollout server, two programs with a group for the weights: the server has
+    refused to take them, and serves on. It is a member of the group, though no rank of the job.
+    """
+    verdict = judge(SERVES, first=BROADCASTS, others=0)
+    assert verdict.ranks.culprit == (UnknownRank("n01", SERVER),)
+    assert verdict.ranks.waiting == (0,)
+    assert [one.role for one in verdict.where] == ["rollout.py"]
+    assert [(one.source, one.target) for one in verdict.chain[:2]] == [
+        ("rank 0", "collective broadcast"),
+        ("collective broadcast", f"process {SERVER}"),
+    ]
+    assert verdict.call == "socketserver.BaseServer.serve_forever"
+
+
+def test_one_that_is_in_the_collective_too_or_at_work_is_not_blamed_for_it() -> None:
+    receives = server(
+        "broadcast SP/torch/distributed/distributed_c10d.py:3151",
+        "update_weights rollout.py:21",
+    )
+    works = server("load_weights rollout.py:9", state="R", call="")
+    for one in (receives, works):
+        assert judge(one, first=BROADCASTS, others=0).ranks.culprit != (UnknownRank("n01", SERVER),)
+
+
+def test_where_a_rank_of_the_job_is_not_in_the_collective_that_one_is_waited_for() -> None:
+    one = rank(0, *(BROADCASTS,) * 3, children=((SERVES,) * 3,), beside=(SERVER,))
+    computes = look("step train.py:5", "<module> train.py:9", call="clock_nanosleep")
+    ranks = [one, rank(1, *(computes,) * 3)]
+    verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
+    assert verdict.ranks.culprit == (1,)
+
+
+def test_a_server_that_a_rank_waits_for_in_a_collective_does_not_wait_for_a_client() -> None:
+    """As a job of two programs, neither of which has a number."""
+    serves = server(
+        "_PollLikeSelector.select STD/selectors.py:415",
+        "BaseServer.serve_forever STD/socketserver.py:233",
+        "<module> rollout.py:46",
+        call="poll",
+        command=("python", "rollout.py", "5000"),
+        descriptors=(Descriptor(3, "socket", "socket:[3]", socket=LISTENS),),
+        sockets=(ANSWERS, LISTENS),
+    )
+    ranks = [
+        replace(rank(0, *(serves,) * 3), rank=UnknownRank("n01", 100), local_rank=0),
+        replace(rank(1, *(BROADCASTS,) * 3), rank=UnknownRank("n01", 101), local_rank=1),
+    ]
+    verdict, _ = judge_snapshot(job(ended="still", local_ranks=()), Snapshot(ranks))
+    assert verdict.ranks.culprit == (UnknownRank("n01", 100),)
+    assert verdict.cause is None or verdict.cause.id == "rank-conditional-collective"
+    alone, _ = judge_snapshot(job(ended="still", world=1), Snapshot([rank(0, *(serves,) * 3)]))
+    assert alone.cause is not None
+    assert alone.cause.id == "nobody-sends"
+
+
+PARENT = 50
+FEEDS = look(
+    "Queue.put STD/multiprocessing/queues.py:89",
+    "feed train.py:42",
+    "<module> train.py:58",
+    pid=PARENT,
+    ppid=1,
+    call="futex",
+    command=("python", "train.py"),
+)
+JOINS = look(
+    "wait STD/multiprocessing/connection.py:947",
+    "ProcessContext.join SP/torch/multiprocessing/spawn.py:140",
+    "<module> train.py:58",
+    pid=PARENT,
+    ppid=1,
+    call="poll",
+    command=("python", "train.py"),
+)
+
+
+def spawned(parent: Look) -> list[RankFacts]:
+    """Rank 1 waits for an item of its queue, whose pipe its parent has; rank 0 for rank 1."""
+    ends = (PipeEnd(PARENT, 5, "python", 1),)
+    empty = Descriptor(6, "pipe", "pipe:[7]", other_ends=(PARENT,), ends=ends)
+    takes = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "Queue.get STD/multiprocessing/queues.py:103",
+        "batch_of train.py:20",
+        call="read",
+        descriptors=(empty,),
+        ppid=PARENT,
+    )
+    meets = replace(ALL_REDUCE, ppid=PARENT)
+    fed = rank(1, *(takes,) * 3, children=((parent,) * 3,), beside=(PARENT,))
+    return keep_feeding_parents([rank(0, *(meets,) * 3), fed])
+
+
+def test_the_parent_that_feeds_the_ranks_is_to_blame_where_it_waits_for_room() -> None:
+    """It fills the queue of one rank, which waits for another one that gets nothing."""
+    ranks = spawned(FEEDS)
+    verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
+    assert verdict.ranks.culprit == (UnknownRank("n01", PARENT),)
+    assert set(verdict.ranks.waiting) == {0, 1}
+    assert verdict.call == "multiprocessing.Queue.put"
+    assert verdict.cause is not None
+    assert verdict.cause.id == "queue-of-another-full"
+    assert "feed (train.py:42)" in verdict.cause.why
+
+
+def test_a_parent_that_waits_for_the_ends_of_the_ranks_is_none_of_the_story() -> None:
+    ranks = spawned(JOINS)
+    assert [(one.beside, one.children) for one in ranks] == [((), ())] * 2
+    verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
+    assert verdict.ranks.culprit == (1,)

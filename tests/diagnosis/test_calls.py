@@ -180,6 +180,32 @@ def test_a_system_call_of_a_library_of_c_is_no_method_of_a_socket(
     assert find_call(view, job(), "") == expected
 
 
+@pytest.mark.parametrize(
+    ("frames", "called"),
+    [
+        (
+            ("_chain_from_iterable_of_lists STD/concurrent/futures/process.py:620",),
+            "concurrent.futures.ProcessPoolExecutor.map",
+        ),
+        (
+            ("Executor.map.<locals>.result_iterator STD/concurrent/futures/_base.py:619",),
+            "concurrent.futures.Executor.map",
+        ),
+    ],
+)
+def test_who_takes_the_results_of_a_pool_is_in_its_map(
+    frames: tuple[str, ...], called: str
+) -> None:
+    """They are given by generators, which run where the job takes from them."""
+    waits = (
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+    )
+    view = merge_looks([look(*waits, *frames, "main train.py:31")])
+    assert view is not None
+    assert find_call(view, job(), "") == called
+
+
 def test_what_starts_a_child_of_multiprocessing_is_no_code_of_the_job() -> None:
     starts = (
         "Process.run STD/multiprocessing/process.py:108",

@@ -6,9 +6,21 @@ import signal
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Descriptor, Frame, Futex, Kernel, Look, Syscall, Thread
+from hangbisect.base.process_facts import (
+    Descriptor,
+    Frame,
+    Futex,
+    Kernel,
+    Look,
+    PipeEnd,
+    Syscall,
+    Thread,
+)
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Cause
+from hangbisect.diagnosis.call_site import find_call
+from hangbisect.diagnosis.frames import is_service_thread
+from hangbisect.diagnosis.process_snapshot import merge_looks
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import ALL_REDUCE, SLEEP, job, look, rank, silent_peer, stack
@@ -107,3 +119,55 @@ def test_a_dead_child_that_a_thread_waits_for_is_named() -> None:
     found = cause_of(one, replace(one, at=101.0), children=(dead,))
     assert found is not None
     assert found.id == "child-died"
+
+
+# A forked process that is done and has put into a queue what nobody reads (Python 3.11).
+AT_EXIT = (
+    "Thread._wait_for_tstate_lock STD/threading.py:1139",
+    "Thread.join STD/threading.py:1119",
+    "Queue._finalize_join STD/multiprocessing/queues.py:199",
+    "Finalize.__call__ STD/multiprocessing/util.py:224",
+    "_run_finalizers STD/multiprocessing/util.py:300",
+    "_exit_function STD/multiprocessing/util.py:360",
+    "BaseProcess._bootstrap STD/multiprocessing/process.py:317",
+    "Popen._launch STD/multiprocessing/popen_fork.py:71",
+    "BaseProcess.start STD/multiprocessing/process.py:121",
+    "start_processes SP/torch/multiprocessing/spawn.py:280",
+    "notebook_launcher SP/accelerate/launchers.py:261",
+    "<module> train.py:43",
+)
+FEEDS = (
+    "Connection._send STD/multiprocessing/connection.py:384",
+    "Connection._send_bytes STD/multiprocessing/connection.py:421",
+    "_ConnectionBase.send_bytes STD/multiprocessing/connection.py:200",
+    "Queue._feed STD/multiprocessing/queues.py:250",
+    "Thread.run STD/threading.py:982",
+    "Thread._bootstrap STD/threading.py:1002",
+)
+
+
+def feeds_a_full_pipe() -> Look:
+    ends = (PipeEnd(90, 5, "python"), PipeEnd(100, 5, "python", 90))
+    full = Descriptor(6, "pipe", "pipe:[7]", other_ends=(90, 100), ends=ends)
+    writes = Syscall(1, "write", (6, 0, 0, 0, 0, 0), descriptors=(full,))
+    one = look(*AT_EXIT)
+    thread = Thread(HELPER, "QueueFeederThread", False, False, stack(*FEEDS))
+    task = Kernel(HELPER, "python", "S", "anon_pipe_write", writes)
+    return replace(one, threads=(*one.threads, thread), kernel=(*one.kernel, task))
+
+
+def test_a_queue_that_feeds_a_full_pipe_does_not_wait_for_an_item() -> None:
+    """Its thread is in write(), and the process that is done waits for its end."""
+    one = feeds_a_full_pipe()
+    found = cause_of(one, replace(one, at=101.0))
+    assert found is not None
+    assert found.id == "pipe-unread"
+    assert is_service_thread(Thread(1, "QueueFeederThread", False, False, stack(*FEEDS[3:])))
+    assert not is_service_thread(one.threads[1])
+
+
+def test_the_call_of_a_forked_process_is_none_of_its_parents() -> None:
+    """The frames around the fork are those of whoever forked it."""
+    view = merge_looks([feeds_a_full_pipe()])
+    assert view is not None
+    assert find_call(view, job(), "") == "multiprocessing.Queue.join_thread"

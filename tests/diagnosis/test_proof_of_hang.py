@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Descriptor, Socket, Thread
@@ -106,6 +107,21 @@ def test_a_server_without_a_request_waits_for_work() -> None:
     )
     parent = rank(0, look("wait STD/subprocess.py:1", call="wait4"), children=(child,))
     assert "process 300" in describe_waiting_for_work([parent])
+    beside = rank(0, ALL_REDUCE, children=(child,), beside=(300,))
+    assert describe_waiting_for_work([beside]) == ""
+
+
+def test_a_server_one_of_whose_processes_died_of_an_error_does_not_wait_for_work() -> None:
+    """Its event loop looks the same where an answer was to come from the one that died."""
+
+    def served(status: int | None) -> str:
+        dead = look(pid=300, ppid=200, state="Z", call="", rung="proc", status=status)
+        return describe_waiting_for_work([rank(0, EVENT_LOOP, children=((dead,),))])
+
+    assert served(-signal.SIGKILL) == ""
+    assert served(1) == ""
+    for ended_well in (0, None, -signal.SIGTERM):
+        assert "listens at" in served(ended_well)
 
 
 def test_whoever_listens_and_waits_for_something_else_is_no_server() -> None:

@@ -76,3 +76,16 @@ def test_a_rank_whose_number_nobody_knows_goes_by_its_own_title() -> None:
     plain = replace(titled, rank=UnknownRank("n01", 100), looks=(look("f train.py:1"),))
     assert find_roles([plain]) == {}
     assert find_roles([replace(titled, rank=0, looks=looks)]) == {}
+
+
+def test_ranks_whose_number_nobody_knows_go_by_their_programs_where_these_differ() -> None:
+    def runs(pid: int, *words: str) -> RankFacts:
+        one = waits_for_the_engine(0)
+        looks = tuple(replace(look, pid=pid, command=words) for look in one.looks)
+        return replace(one, rank=UnknownRank("n01", pid), pid=pid, looks=looks)
+
+    rollout, train = runs(50, "python", "rollout.py", "5000"), runs(60, "python", "a/train.py")
+    assert find_roles([rollout, train]) == {rollout.rank: "rollout.py", train.rank: "train.py"}
+    same = runs(70, "python", "a/train.py", "--port", "1")
+    assert find_roles([train, same]) == {}
+    assert find_roles([rollout, train, same]) == {rollout.rank: "rollout.py"}

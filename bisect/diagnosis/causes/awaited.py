@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
-from ..frames import format_frame, frame_owner, is_service_thread, unqualified_name
-from ..helper_processes import is_idle_worker
+from ..frames import (
+    format_frame,
+    frame_owner,
+    is_service_thread,
+    serves_multiprocessing,
+    unqualified_name,
+)
+from ..helper_processes import is_idle_worker, waits_for_room
 from ..process_snapshot import ProcessSnapshot
 from ..request_threads import waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
@@ -30,8 +36,8 @@ CHILD_STUCK = "child-process-stuck"
 BESIDE_STUCK = "server-process-stuck"
 # Threads that hand tasks to the processes of a pool and take their results.
 _MANAGES_A_POOL = r"concurrent/futures/process\.py|loky/process_executor\.py"
-_HELPERS = r"multiproc?ess(?:ing)?/(?:resource_tracker|forkserver)\.py"
 _JOINS = frozenset(["join", "_wait_for_tstate_lock"])  # of threading.Thread
+_JOINS_A_FEEDER = (r"multiproc?ess(?:ing)?/queues\.py", "_finalize_join|join_thread")
 _MANAGER = r"multiproc?ess(?:ing)?/managers\.py"
 _TAKES_REQUESTS = r"accept\w*|recv\w*|_recv\w*|poll|_poll|serve_forever|accepter"
 
@@ -40,7 +46,9 @@ def _waiting_frame(scene: Scene) -> Frame | None:
     """Return the frame in which the main thread waits for another thread."""
     if scene.call != "futex" or scene.group is not None or scene.view is None:
         return None
-    return None if is_forked(scene.view) else scene.inside(THREAD_WAIT_FILES)
+    if is_forked(scene.view):  # it has none of its parent's threads; the feeder is its own
+        return scene.frame(*_JOINS_A_FEEDER)
+    return scene.inside(THREAD_WAIT_FILES)
 
 
 def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
@@ -84,7 +92,7 @@ def _child(scene: Scene) -> ProcessSnapshot | None:
 
 
 def _helps(view: ProcessSnapshot) -> bool:
-    return find_frame(view.frames, _HELPERS) is not None
+    return serves_multiprocessing(view.frames)
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -113,6 +121,16 @@ def asks_a_process_beside(scene: Scene) -> Found | None:
         return None
     values = {"server": format_process(view.look), "waits": format_place(scene.view)}
     return Found(f"it waits in {values['waits']}, for {values['server']}", values)
+
+
+def _its_parent_waits_for_room(scene: Scene) -> Found | None:
+    """That process has started the rank, and waits for room in a queue of multiprocessing."""
+    view = next(iter(find_blocked_processes(scene)[1:]), None)
+    parent = scene.view.look.ppid if scene.view is not None else 0
+    if view is None or view.look.pid != parent or view.running or not waits_for_room(view):
+        return None
+    where, who = _in_the_jobs_code(scene, view) or format_place(view), format_process(view.look)
+    return Found(f"{who} waits for room in a queue, in {where}", {"there": where})
 
 
 def what_is_beside_stands_still(scene: Scene) -> Found | None:
@@ -303,6 +321,7 @@ CAUSES = (
             need(asks_a_process_beside, 0.45),
             need(what_is_beside_stands_still, 0.45),
             unless(in_wandb),
+            unless(_its_parent_waits_for_room),
         ),
         why="The rank waits in {waits} for {server}. There {stuck} stands still in {there}: the "
         "rank's own stack does not show why.",
@@ -312,6 +331,21 @@ CAUSES = (
             "a time limit for the request: an error in place of silence",
         ),
         references=("vllm-project/vllm#39863", "huggingface/trl#3467", "vllm-project/vllm#2731"),
+    ),
+    KnownCause(
+        id="queue-of-another-full",
+        title="who feeds the ranks waits for room in a queue, and another rank gets nothing",
+        signs=(need(asks_a_process_beside, 0.45), need(_its_parent_waits_for_room, 0.5)),
+        why="{server} has started the ranks and feeds them by queues. It waits in {there} for room "
+        "in one of them; its reader may wait for the rank that waits in {waits} for its next item.",
+        avoid=(
+            "put into the queues in turns, as all ranks take: an order by rank fills one of them",
+            "a thread for each queue, or queues without a limit",
+            "put(..., timeout=60): an error in place of silence",
+        ),
+        references=(
+            "https://docs.python.org/3/library/multiprocessing.html#multiprocessing.Queue.put",
+        ),
     ),
     KnownCause(
         id="manager-waits",

@@ -10,6 +10,7 @@ from ...base.native_code import CODE_OF_PEERS, CODE_OF_PYTHON
 from ...base.process_facts import Socket
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
+from ..pipe_writers import only_main_thread_acts
 from ..single_ranks import is_gone
 from .awaited import asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -297,6 +298,29 @@ _not_in_the_cache = ended_with(
     "It ended because a file of the hub is not in the cache",
 )
 
+
+def _asks_itself(scene: Scene) -> Found | None:
+    """A process waits for the answer of a port at which it listens itself."""
+    view, socket = scene.view, scene.blocking
+    if view is None or view.running or socket is None or scene.group is not None:
+        return None
+    own = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"}
+    port = port_of(socket.peer)
+    if {*socket.peer_pids} != {view.look.pid} or not port or port not in own:
+        return None
+    frame = innermost_python_frame(view.frames)
+    place = format_frame(frame) if frame is not None else view.call_name
+    words = f"it waits in {place} for an answer of {socket.peer}, at which it listens itself"
+    return Found(words, {"address": socket.peer, "place": place})
+
+
+def _no_other_thread_answers(scene: Scene) -> Found | None:
+    """No other thread of it takes connections, or is at work."""
+    if scene.view is None or not only_main_thread_acts(scene.view.look):
+        return None
+    return Found("no other thread of it could answer")
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 _OFFLINE = "HF_HUB_OFFLINE=1, set before the job starts: what is loaded must be in the cache"
@@ -471,5 +495,19 @@ CAUSES = (
             "vllm-project/vllm#50039",
             "https://libzmq.readthedocs.io/en/latest/zmq_connect.html",
         ),
+    ),
+    KnownCause(
+        id="server-asks-itself",
+        title="a server asks itself, and its only thread waits for the answer",
+        signs=(need(_asks_itself, 0.6), need(_no_other_thread_answers, 0.7, proves=True)),
+        why="In {place} the server waits for {address}, which is its own: while it waits there, as "
+        "in a handler of an event loop that makes a call which blocks, nobody takes the request.",
+        avoid=(
+            "call the function in place of its endpoint",
+            "an async client (aiohttp, httpx.AsyncClient), or asyncio.to_thread for a call that "
+            "blocks",
+            "a time limit for the request: an error in place of silence",
+        ),
+        references=("fastapi/fastapi#2601",),
     ),
 )

@@ -10,8 +10,11 @@ from ...base.process_facts import Descriptor, Look, PipeEnd
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
+from ..proof_of_hang import waits_for_requests
+from ..request_threads import takes_connections
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
+    a_child_died,
     describe_exit_status,
     find_blocked_processes,
     find_used_descriptors,
@@ -332,6 +335,21 @@ def _waits_to_be_called(scene: Scene) -> Found | None:
     return None
 
 
+def _a_process_of_the_server_died(scene: Scene) -> Found | None:
+    """It is a server, one of whose processes has died of an error: an answer may wait for it."""
+    serves = scene.view is not None and waits_for_requests(scene.view.look)
+    return a_child_died(scene) if serves else None
+
+
+def _is_missed_in_a_collective(scene: Scene) -> Found | None:
+    """It is a server, and ranks wait in a collective that it has not come to: for no client."""
+    view = scene.view
+    if view is None or view.main is None or not takes_connections(view.main):
+        return None
+    places = scene.collective_places
+    return Found("ranks wait for it in a collective") if places else None
+
+
 def _called_by(view: ProcessSnapshot) -> str:
     """Return in words what comes from outside and ends the call, "" for any other call."""
     if _MESSAGES.fullmatch(view.call_name):
@@ -428,7 +446,12 @@ CAUSES = (
     KnownCause(
         id="nobody-sends",
         title="a process waits for a connection or a message that does not come",
-        signs=(need(_waits_to_be_called, 0.6), unless(waits_for_one_that_never_came)),
+        signs=(
+            need(_waits_to_be_called, 0.6),
+            unless(waits_for_one_that_never_came),
+            unless(_a_process_of_the_server_died),
+            unless(_is_missed_in_a_collective),
+        ),
         why="In {place} it waits for {what}, without a limit; whoever was to come has not started, "
         "went elsewhere (another port or host), or has left.",
         avoid=(

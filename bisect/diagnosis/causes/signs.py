@@ -17,6 +17,7 @@ from ...base.process_facts import Descriptor, Frame, Look, Socket
 from ...base.server_processes import find_server_process
 from ...base.words import format_ranks
 from ..frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
+from ..helper_processes import has_failed
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
@@ -225,6 +226,19 @@ def parent_waits_for_workers(scene: Scene) -> Found | None:
     rank = scene.subject.rank if scene.subject else "?"
     words = f"rank {rank} waits for its workers in {format_frame(frame)}"
     return Found(words, {"rank": rank, "wait": format_frame(frame)})
+
+
+def a_child_died(scene: Scene) -> Found | None:
+    """A process that the rank started has failed or was killed, and is a zombie (wait(2))."""
+    if scene.subject is None:
+        return None
+    for looks in scene.subject.children:
+        last = looks[-1] if looks else None
+        if last is None or last.status is None or not has_failed(last):
+            continue
+        process, how = format_process(last), describe_exit_status(last.status)
+        return Found(f"{process} {how}", {"worker": process, "how": how})
+    return None
 
 
 # Where a main thread waits for what a thread is to give.

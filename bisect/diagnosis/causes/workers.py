@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import signal
 
 from ...base.words import format_bytes
-from ..frames import format_frame
+from ..frames import format_frame, serves_multiprocessing
 from ..helper_processes import is_idle_worker
 from ..process_snapshot import ProcessSnapshot
+from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
-    describe_exit_status,
+    a_child_died,
     format_place,
     format_process,
     innermost_python_frame,
@@ -22,7 +22,6 @@ from .signs import (
 
 _POOL = r"multiproc?ess(?:ing)?/pool\.py"
 _WORKER_CODE = r"torch/utils/data/_utils/worker\.py|multiproc?ess(?:ing)?/(?:pool|process)\.py"
-_HELPERS = r"multiprocessing/(?:resource_tracker|forkserver)\.py"
 _MAPS = (
     (r"datasets/utils/py_utils\.py", "iflatmap_unordered"),
     (r"datasets/arrow_dataset\.py", r"map|filter|_map_single"),
@@ -36,11 +35,12 @@ _STARTS_THINGS = (
     r"(?:wandb|transformers|datasets|huggingface_hub)/\S+\.py",
 )
 
+WORKER_STUCK = "worker-stuck"  # the same: why it stands still may be known
 CHILD_DIED = "child-died"  # the cause where nothing is known of what the rank waits for
 
 
 def _is_worker(view: ProcessSnapshot) -> bool:
-    if find_frame(view.frames, _HELPERS) is not None:
+    if serves_multiprocessing(view.frames):
         return False
     return is_forked(view) or find_frame(view.frames, _WORKER_CODE) is not None
 
@@ -116,23 +116,14 @@ _RECEIVES = ("read", "readv", "recvfrom", "recvmsg", "poll", "ppoll", "select", 
 _INSIDE = frozenset(["itself", "pipe", "thread", "futex", "lock", "process", "unknown"])
 
 
-def _a_child_died(scene: Scene) -> Found | None:
-    """A process that the rank started has failed or was killed, and is a zombie (wait(2))."""
-    if scene.subject is None:
-        return None
-    for looks in scene.subject.children:
-        last = looks[-1] if looks else None
-        if last is None or last.state != "Z" or last.status in (None, 0, -signal.SIGTERM):
-            continue
-        process, how = format_process(last), describe_exit_status(last.status)
-        return Found(f"{process} {how}", {"worker": process, "how": how})
-    return None
-
-
 def _waits_inside(scene: Scene) -> Found | None:
-    """The rank waits for nothing that is outside of it: for no other rank, server or sleep."""
+    """The rank waits for nothing that is outside of it: for no other rank, server or sleep; or it
+    is a server that takes connections, whatever an answer waits for.
+    """
     wait, view = scene.verdict.waits_for, scene.view
-    if view is None or view.running or wait is None or wait.kind not in _INSIDE:
+    if view is None or view.running or wait is None:
+        return None
+    if wait.kind not in _INSIDE and not waits_for_requests(view.look):
         return None
     frame = innermost_python_frame(view.frames)
     where = format_frame(frame) if frame is not None else view.call_name
@@ -201,7 +192,7 @@ def _hands_over_a_batch(scene: Scene) -> Found | None:
 
 CAUSES = (
     KnownCause(
-        id="worker-stuck",
+        id=WORKER_STUCK,
         title="a worker of the rank is stuck in the dataset's own code",
         signs=(
             need(parent_waits_for_workers, 0.4),
@@ -277,7 +268,7 @@ CAUSES = (
         id=CHILD_DIED,
         title="a process that the rank started has died, and the rank waits on",
         signs=(
-            need(_a_child_died, 0.45),
+            need(a_child_died, 0.45),
             need(_waits_inside, 0.3),
             also(_nobody_else_could_send, 0.5, proves=True),
             unless(parent_waits_for_workers),

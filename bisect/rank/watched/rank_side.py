@@ -78,6 +78,7 @@ class RankSide:
         self.pace: StepPace | None = None  # of the first training steps
         self.pulse: Callable[[], None] | None = None  # to be called after each step from then on
         self._forked = False
+        self._only_starts = False  # ranks, by an agent: what it forks may be one
         os.register_at_fork(after_in_child=self._in_child)
 
     # ---- what is put around known calls --------------------------------------------------------
@@ -294,6 +295,9 @@ class RankSide:
         # A forked child is no rank, unless it joins a group as one, and its parent is not one for
         # certain. Its parent's link is closed in it (link.py).
         self._forked = not self._certain
+        if self._only_starts:
+            self._only_starts = self.is_over = False
+            self.pulse = None
         self.steps, self.voice, self._is_helper = None, None, False
         if (patches := sys.modules.get(f"{_RANK}.patches")) is not None:
             patches.QUEUE.through(None)
@@ -302,7 +306,7 @@ class RankSide:
 
     def listen_to_agent(self) -> None:
         """Be quiet from when an agent of torch's elastic runs here: it starts the ranks, and this
-        process is none of them.
+        process is none of them. What it forks is watched if it joins a group, so all steps stay.
         """
         module, method = _AGENT
         self._after_import(module, functools.partial(self._put_around_agent, method))
@@ -314,8 +318,11 @@ class RankSide:
                 self._undo.append(undo)
 
     def _starts_ranks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._certain and os.getpid() == self.pid:
-            self._be_quiet()
+        if not self._certain and os.getpid() == self.pid and not self.is_over:
+            self.is_over = self._only_starts = True
+            if self.voice is not None:
+                with ignore_our_errors():
+                    self.pulse = self.voice.quiet(self.pace)
 
     # ---- the end of the start ------------------------------------------------------------------
 

@@ -150,7 +150,28 @@ def server_beside() -> Facts:
     return job(), [one, rank(1, SLEEP, SLEEP)]
 
 
+def parent_feeds_another() -> Facts:
+    takes = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "Queue.get STD/multiprocessing/queues.py:103",
+        "batch_of train.py:20",
+        call="read",
+        descriptors=(pipe(7, 300),),
+        ppid=300,
+    )
+    feeds = look(
+        "Queue.put STD/multiprocessing/queues.py:89",
+        "feed train.py:42",
+        "<module> train.py:58",
+        pid=300,
+        ppid=1,
+    )
+    fed = replace(first(takes, feeds), beside=(300,))
+    return job(), [fed, rank(1, ALL_REDUCE)]
+
+
 SHOWS: Shows = {
+    "queue-of-another-full": parent_feeds_another,
     "server-process-stuck": server_beside,
     "child-process-stuck": joins,
     "manager-waits": manager,

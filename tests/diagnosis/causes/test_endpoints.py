@@ -119,6 +119,33 @@ def queue_unserved() -> Facts:
     return only_first(with_native(one, "poll", "zmq_msg_recv"))
 
 
+OWN_PORT = "127.0.0.1:8000"
+OWN = Socket(31, "tcp", "127.0.0.1:50000", OWN_PORT, "ESTABLISHED", received=0, peer_pids=(100,))
+AT_IT = Socket(32, "tcp", OWN_PORT, "", "LISTEN")
+
+
+def asks_itself(*sockets: Socket) -> Look:
+    """A handler of an asyncio server asks another endpoint of that server, by requests."""
+    return look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse._read_status STD/http/client.py:286",
+        "request SP/requests/api.py:71",
+        "post SP/requests/api.py:134",
+        "tokenize serve.py:16",
+        "handle_generate serve.py:26",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1922",
+        "BaseEventLoop.run_forever STD/asyncio/base_events.py:607",
+        "<module> serve.py:59",
+        call="recvfrom",
+        descriptors=on(OWN),
+        sockets=sockets,
+    )
+
+
+def server_asks_itself() -> Facts:
+    return job(world=1), [rank(0, asks_itself(OWN, AT_IT))]
+
+
 SHOWS: Shows = {
     "hub-silent": hub_silent,
     "hub-unreachable": hub_unreachable,
@@ -130,6 +157,7 @@ SHOWS: Shows = {
     "endpoint-silent": endpoint_silent,
     "endpoint-unreachable": endpoint_unreachable,
     "endpoint-unserved": queue_unserved,
+    "server-asks-itself": server_asks_itself,
 }
 
 
@@ -397,3 +425,14 @@ def test_who_waits_to_send_reads_from_no_server(call: str, is_silent: bool) -> N
         sockets=(SILENT,),
     )
     assert ("endpoint-silent" in causes_of(only_first(one))) == is_silent
+
+
+def test_a_server_that_asks_itself_is_told_from_one_that_another_thread_answers() -> None:
+    found = causes_of(server_asks_itself())
+    assert next(iter(found)) == "server-asks-itself"
+    assert found["server-asks-itself"].level == "seen"
+    assert OWN_PORT in found["server-asks-itself"].why
+    one = asks_itself(OWN, AT_IT)
+    accepts = beside(one, ("serve", ("accept STD/socket.py:295",)), call="accept4", args=(3, 0))
+    for other in (accepts, asks_itself(OWN)):
+        assert "server-asks-itself" not in causes_of((job(world=1), [first(other)]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import MachineFacts
 from hangbisect.diagnosis.helper_processes import is_idle_worker
 from hangbisect.diagnosis.verdict import judge_job
@@ -148,6 +148,47 @@ def test_a_dead_child_is_not_why_a_rank_sleeps_or_waits_for_another() -> None:
     dead = look(pid=300, ppid=100, state="Z", call="", rung="proc", status=-signal.SIGKILL)
     for one in (SLEEP, ALL_REDUCE, RECV):
         assert "child-died" not in causes_of(of(one, dead))
+
+
+LISTENS = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
+
+
+def served(*frames: str, status: int | None) -> Facts:
+    """A server whose main thread takes connections, and a child of its engine that has ended."""
+    named = (Descriptor(3, "socket", "socket:[3]", socket=LISTENS),)
+    waits = look(*frames, call="epoll_wait", descriptors=named, sockets=(LISTENS,))
+    engine = look(*RECEIVES, pid=200, ppid=100, call="read")
+    return of(
+        waits, engine, look(pid=300, ppid=200, state="Z", call="", rung="proc", status=status)
+    )
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (
+            "EpollSelector.select STD/selectors.py:468",
+            "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+            "BaseEventLoop.run_forever STD/asyncio/base_events.py:607",
+            "<module> serve.py:94",
+        ),
+        (
+            "_PollLikeSelector.select STD/selectors.py:415",
+            "BaseServer.serve_forever STD/socketserver.py:233",
+            "<module> serve.py:46",
+        ),
+    ],
+)
+def test_a_server_waits_for_its_child_that_died_rather_than_for_a_client(
+    frames: tuple[str, ...],
+) -> None:
+    """Its main thread takes connections all the same; an answer was to come from the child."""
+    found = causes_of(served(*frames, status=-signal.SIGKILL))
+    assert next(iter(found)) == "child-died"
+    assert "python (300) was ended by SIGKILL" in found["child-died"].matched
+    assert "nobody-sends" not in found
+    assert "child-died" not in causes_of(served(*frames, status=0))
+    assert "nobody-sends" in causes_of(served(*frames, status=0))
 
 
 def test_a_worker_that_waits_for_its_next_task_is_not_stuck() -> None:
