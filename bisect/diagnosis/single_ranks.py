@@ -117,7 +117,8 @@ def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     """Return what the looks at each rank show by themselves."""
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
-    found = _add_builders([_explain_single_rank(facts, everyone, locks) for facts in ranks])
+    alone = [_explain_single_rank(facts, everyone, locks) for facts in ranks]
+    found = _add_builders(_add_waits_in_same_line(alone))
     return SingleRanks(everyone, tuple(_add_meetings_of_workers(_add_serving_ranks(found))))
 
 
@@ -152,6 +153,39 @@ def _explain_single_rank(
 def _may_be_for_a_thread(wait: Wait) -> bool:
     """Return whether a main thread may wait for another thread of its process."""
     return wait.kind in ("thread", "futex") or wait.has_no_owner
+
+
+def _add_waits_in_same_line(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `ranks`; who is asleep where another one is in a collective, by its native frames, is
+    in it too: of most ranks no native frames are read.
+    """
+    shown = {
+        place: one
+        for one in ranks
+        if one.group == "collective" and (place := _name_line(one, native=True))
+    }
+    if not shown:
+        return ranks
+    return [
+        replace(one, wait=same.wait, group=same.group, call=same.call, frames=one.view.frames)
+        if one.view is not None
+        and not one.group
+        and one.wait is not None
+        and one.wait.kind == "futex"
+        and (same := shown.get(_name_line(one, native=False)))
+        else one
+        for one in ranks
+    ]
+
+
+def _name_line(one: SingleRank, native: bool) -> tuple[tuple[str, str, int], ...]:
+    """Return where a rank's main thread stands, () if it shows native frames and is not to, or the
+    other way round.
+    """
+    frames = one.view.frames if one.view is not None else ()
+    if any(frame.native for frame in frames) is not native:
+        return ()
+    return tuple((frame.file, frame.name, frame.line) for frame in frames if not frame.native)
 
 
 def _add_builders(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
