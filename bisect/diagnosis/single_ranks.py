@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from typing import NamedTuple
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
@@ -33,6 +34,7 @@ from .remote_calls import (
     read_called,
     stands_in_remote_calls,
 )
+from .thread_edges import stands_inside
 
 _MOST_DIGITS = 7  # of a WORLD_SIZE: one beyond is a typing error
 
@@ -118,7 +120,7 @@ def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
     alone = [_explain_single_rank(facts, everyone, locks) for facts in ranks]
-    found = _add_builders(_add_waits_in_same_line(alone))
+    found = _add_builders(_add_owners(_add_waits_in_same_line(alone)))
     return SingleRanks(everyone, tuple(_add_meetings_of_workers(_add_serving_ranks(found))))
 
 
@@ -186,6 +188,46 @@ def _name_line(one: SingleRank, native: bool) -> tuple[tuple[str, str, int], ...
     if any(frame.native for frame in frames) is not native:
         return ()
     return tuple((frame.file, frame.name, frame.line) for frame in frames if not frame.native)
+
+
+def _add_owners(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `ranks`; who waits for a lock of processes waits for the only rank that shares it and
+    stands inside of it, as its source tells.
+    """
+    return [
+        replace(one, wait=replace(one.wait, pid=owner.pid, process=owner.name, rank=owner.rank))
+        if one.wait is not None and (owner := _find_owner(one, ranks)) is not None
+        else one
+        for one in ranks
+    ]
+
+
+class _Owner(NamedTuple):
+    """The process of a rank that has a lock."""
+
+    rank: RankId
+    pid: int
+    name: str
+
+
+def _find_owner(one: SingleRank, ranks: Sequence[SingleRank]) -> _Owner | None:
+    call = one.view.call if one.view is not None else None
+    futex = call.futex if call is not None else None
+    if one.view is None or futex is None or not (futex.is_shared_semaphore and futex.sharers):
+        return None
+    main = one.view.main
+    taking = next((f for f in (main.frames if main else ()) if f.takes is not None), None)
+    if taking is None or taking.takes is None:
+        return None
+    owners = [
+        _Owner(other.facts.rank, other.view.look.pid, other.view.look.name)
+        for other in ranks
+        if other.view is not None
+        and other.facts.host == one.facts.host
+        and other.view.look.pid in futex.sharers
+        and stands_inside(other.view.look, taking.takes, taking.file)
+    ]
+    return owners[0] if len(owners) == 1 else None
 
 
 def _add_builders(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
