@@ -296,3 +296,50 @@ def test_a_ring_is_one_where_a_log_tells_of_it_as_well(kind: str) -> None:
 def test_a_send_and_its_receive_in_the_logs_are_no_ring() -> None:
     ranks = [logged(still(0, send(1)), "send", 1), logged(still(1, recv(0)), "recv", 0)]
     assert not judge_job_with_graph(job("late", 2), ranks)[1].deadlocks
+
+
+# ---- handles of several sends and receives -------------------------------------------------------
+
+
+def at_handles(rank_number: int, step: int, *peers: int) -> RankFacts:
+    """A rank that has handed out a send to and a receive from each peer, in each of `step` + 1
+    rounds, and waits for their handles in a line of the job's own.
+    """
+    one = look("exchange halo.py:23", "main train.py:38", "<module> train.py:49")
+    (thread,) = one.threads
+    inner, main, module = thread.frames
+    frames = (
+        replace(inner, calls=("request.wait",)),
+        replace(main, counters=(("step", step),)),
+        module,
+    )
+    gloo = replace(one.kernel[0], comm="pt_gloo_runloop")
+    one = replace(one, threads=(replace(thread, frames=frames),), kernel=(*one.kernel, gloo))
+    handed = [
+        (kind, peer) for _ in range(step + 1) for peer in peers for kind in ("isend", "irecv")
+    ]
+    operations = tuple(
+        Collective("0", kind, n, "halo.py:22 exchange", at=100.0 + n, done=None, peer=peer)
+        for n, (kind, peer) in enumerate(handed, 1)
+    )
+    return replace(still(rank_number, one), collectives=(CollectiveLog("ring", operations),))
+
+
+def test_a_neighbour_that_is_a_round_ahead_waits_for_the_one_that_is_not() -> None:
+    """Rank 0 has all that rank 1 sent it and asks it for more: the edge that does not come is
+    between others. That it is in another round accuses nobody.
+    """
+    ranks = [at_handles(0, 1, 1), *(at_handles(n, 0, n - 1, n + 1) for n in (1, 2))]
+    verdict = judge_job(job("late", 4, pipeline=""), [*ranks, at_handles(3, 0, 2)])
+    assert verdict.ranks.culprit == (1, 2, 3)
+    assert verdict.ranks.waiting == (0,)
+    assert verdict.cause is None or verdict.cause.id != "other-round"
+
+
+def test_who_waits_for_handles_waits_for_the_peers_that_they_name() -> None:
+    """Ranks 0 and 1 wait for one another, ranks 2 and 3 as well: nobody of the one pair waits for
+    the other.
+    """
+    ranks = [at_handles(0, 0, 1), at_handles(1, 0, 0), at_handles(2, 0, 3), at_handles(3, 0, 2)]
+    found = Snapshot(ranks).compare_ranks()
+    assert [found[n].other_awaited for n in range(4)] == [{1}, {0}, {3}, {2}]
