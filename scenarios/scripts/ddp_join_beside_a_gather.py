@@ -48,7 +48,10 @@ if __name__ == "__main__":
 #   "training", "steady", "first_backward", "first_step", "first_all_gather_object",
 #   "first_all_reduce", "join", "first_all_gather",
 # ]
-# after = ["First step done", "First backward done", "First all_gather_object done", ""]
+# after = [
+#   "First step done", "First backward done", "First all_gather_object done",
+#   "First all_gather done", "",
+# ]
 # own_code = true
 # calls = ['join', '__exit__', 'distributed\.\w+', 'train\.main']
 # causes = [

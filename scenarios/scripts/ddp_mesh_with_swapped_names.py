@@ -58,7 +58,7 @@ if __name__ == "__main__":
 # /// case
 # command = "torchrun --standalone --nproc_per_node=6 train.py"
 # culprits = [[4]]
-# culprits_by_stacks = [[1, 4], [0, 1, 2, 3, 4, 5]]
+# culprits_by_stacks = [[], [1, 4], [0, 1, 2, 3, 4, 5]]
 # waiting = [0, 2, 3, 5]
 # steps = [
 #   "process_group", "training", "first_collective", "first_all_gather", "first_backward",
