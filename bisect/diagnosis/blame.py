@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
-from ..base.verdict_facts import Ranks, Wait
+from ..base.verdict_facts import Ranks
 from ..base.words import format_ranks
-from .blocked_syscalls import is_open_to_peers
 from .case import Case, Progress
 from .common_path import (
     CollectivePlace,
@@ -23,12 +22,12 @@ from .common_path import (
 )
 from .cut_connections import find_cut_connection
 from .first_failure import find_first_to_fail
-from .frames import frame_owner, job_frames
 from .gpu_owners import find_ranks_held_by_gpu
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
+from .standing_places import POLLS, find_few_in_ring, find_standing_place
 from .unnamed_waits import hears_who_comes, split_by_named_wait, wait_for_others
 from .wait_graph import WaitGraph
 
@@ -162,6 +161,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         or _part_from_ended(case, candidates)
         or _part_from_gone(case, candidates)
         or _part_by_rounds(case, candidates)
+        or _part_ring(case, graph, candidates)
         or _part_standing_ranks(case, candidates, least)
     )
     is_told = parted.peers or parted.note or len(parted.culprit) < 2
@@ -190,9 +190,9 @@ def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     still = {*candidates} - {*ended}
     if not ended or len(rest) < max(2, len(ended) + 1) or still != {r.rank for r in rest}:
         return None
-    places = {_find_standing_place(case, one, with_lines=True) for one in rest}
+    places = {find_standing_place(case, one, with_lines=True) for one in rest}
     (place,) = places if len(places) == 1 else (None,)
-    if place is None or place.kind not in _POLLS or not place.may_be_for_peers:
+    if place is None or place.kind not in POLLS or not place.may_be_for_peers:
         return None
     return _Blame(ended, tuple(r.rank for r in rest))
 
@@ -223,6 +223,17 @@ def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     if found is None or not {*found.ranks, *found.others} <= {*candidates}:
         return None
     return _Blame(found.ranks, found.others)
+
+
+def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return those of a ring over connections that stand elsewhere than most ranks do: a guess.
+    None where it is no such ring, or the kernel vouches for it: then each waits for the next.
+    """
+    ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
+    if len(candidates) < _FEWEST or ringed & {*candidates} or not {*candidates} <= graph.waiting:
+        return None
+    few = find_few_in_ring(case, candidates)
+    return _Blame(few, tuple(rank for rank in candidates if rank not in few)) if few else None
 
 
 def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
@@ -367,7 +378,6 @@ def _describe_loops(ranks: Sequence[RankId]) -> str:
     )
 
 
-_POLLS = frozenset(["itself", "sleep"])
 _FEWEST = 3  # ranks, of which most can be told from few
 
 
@@ -383,7 +393,7 @@ def _part_from_most(case: Case, ranks: tuple[RankId, ...]) -> _Blame:
     if len(ranks) < _FEWEST or len(living) < len(ranks):
         return _Blame(ranks)
     for with_lines in (False, True):
-        places = {r.rank: _find_standing_place(case, r, with_lines) for r in living}
+        places = {r.rank: find_standing_place(case, r, with_lines) for r in living}
         ((usual, count),) = Counter(places.values()).most_common(1)
         if usual is None or not usual.may_be_for_peers or count * 2 <= len(ranks):
             return _Blame(ranks)
@@ -416,42 +426,6 @@ def _describe_unknown_member(case: Case, few: Sequence[RankId], ranks: Sequence[
         f"{format_ranks(few)} wait in {found[0].place} of a group that one of"
         f" {format_ranks(others)} has not entered: which of these are its members is not seen"
     )
-
-
-class _StandingPlace(NamedTuple):
-    """Where a rank stands still, to be compared with where others do."""
-
-    kind: str  # of its wait
-    may_be_for_peers: bool
-    frames: tuple[object, ...]
-    call: str = ""  # of torch.distributed in which it meets others
-
-
-def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _StandingPlace | None:
-    """Return the place where a rank stands, None if no look shows it."""
-    found = case.rank_waits[facts.rank]
-    if found.view is None:
-        return None
-    frames = job_frames(found.view.frames, case.job.package)
-    wait = found.wait or Wait("itself", "")
-    if found.transfer is not None or wait.kind == "collective":
-        call = found.place.removeprefix("collective ")
-        call = found.transfer.call if found.transfer is not None else call
-        places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
-        return _StandingPlace("collective", True, places, call)
-    if wait.kind not in _POLLS:
-        places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
-        may_be = is_anonymous(wait) or is_open_to_peers(wait, found.view.call)
-        # Whoever started a rank started the others too, and may hear them one after another.
-        may_be = may_be or (wait.pid == found.view.look.ppid and not wait.host)
-        return _StandingPlace(wait.kind, may_be, places)
-    # Each look at a loop shows another line of it, and another function that it calls.
-    own = [n for n, f in enumerate(frames) if frame_owner(f, case.job.package) in ("user", "step")]
-    outer = frames[own[0] :] if own else frames
-    places = tuple(
-        (f.file, f.name, with_lines and number > 0 and f.line) for number, f in enumerate(outer)
-    )
-    return _StandingPlace(wait.kind, is_anonymous(wait), places)
 
 
 def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
