@@ -361,7 +361,11 @@ def test_who_asks_a_queue_of_its_own_waits_for_whom_something_keeps_that_has_a_n
 def _hub(pid: int, line: int = 71) -> Look:
     """A rank that waits in the barrier of a hub, for what process `pid` sends."""
     frames = ("read ring.py:41", f"Hub.barrier ring.py:{line}", "main ring.py:84")
-    return look(*frames, call="recvfrom", descriptors=(_to(pid),))
+    one = look(*frames, call="recvfrom", descriptors=(_to(pid),))
+    (thread,) = one.threads
+    read, barrier, main = thread.frames  # what differs within the barrier is its own
+    frames_of_it = (read, replace(barrier, condition="if RANK == 0"), main)
+    return replace(one, threads=(replace(thread, frames=frames_of_it),))
 
 
 def _receives(pid: int, condition: str = "") -> Look:
