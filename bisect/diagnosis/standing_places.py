@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..base.identity import RankId
+from ..base.process_facts import Frame
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
 from .blocked_syscalls import is_open_to_peers
@@ -56,21 +57,37 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
 
 def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
     """Return those of `candidates` that stand in other functions of the job's own than more than
-    half of all ranks, () where all do, or none, or where one stands below a condition by rank: it
-    has another part in the program. Each of them waits for a rank at the other end of a connection.
+    half of all ranks; () where all do, or none, or where the line from which they part stands below
+    a condition by rank: there they have another part in the program. Each of them waits for a rank at the other end of a connection.
     """
     living = [r for r in case.ranks if not (r.finished or is_gone(r))]
     waits = [case.rank_waits[rank].own_wait for rank in candidates if rank in case.rank_waits]
     if not all(one is not None and one.kind == "socket" and one.rank is not None for one in waits):
         return ()
-    places: dict[RankId, tuple[tuple[str, str], ...]] = {}
+    paths: dict[RankId, tuple[Frame, ...]] = {}  # outermost first
     for facts in living:
         view = case.rank_waits[facts.rank].view
         frames = job_frames(view.frames, case.job.package) if view is not None else ()
         own = [f for f in frames if frame_owner(f, case.job.package) in ("user", "step")]
-        if any(frame.condition for frame in own):
-            return ()
-        places[facts.rank] = tuple((frame.file, frame.name) for frame in own)
-    ((usual, count),) = Counter(places.values()).most_common(1) or [((), 0)]
-    few = tuple(rank for rank in candidates if places.get(rank) != usual)
-    return few if usual and 2 * count > len(living) and len(few) < len(candidates) else ()
+        paths[facts.rank] = tuple(own[::-1])
+    ((usual, count),) = Counter(map(_name_functions, paths.values())).most_common(1) or [((), 0)]
+    few = tuple(r for r in candidates if _name_functions(paths.get(r, ())) != usual)
+    if not usual or 2 * count <= len(living) or not 0 < len(few) < len(candidates):
+        return ()
+    different = {(*_name_functions(p), *(f.condition for f in p)): p for p in paths.values()}
+    theirs = [path for path in different.values() if _name_functions(path) == usual]
+    others = [paths[rank] for rank in few]
+    return () if any(_part_by_condition(a, b) for a in others for b in theirs) else few
+
+
+def _name_functions(path: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
+    return tuple((frame.file, frame.name) for frame in path)
+
+
+def _part_by_condition(one: Sequence[Frame], other: Sequence[Frame]) -> bool:
+    """Return whether the line from which two paths part, in one or the other, stands below a
+    condition by which only some ranks come.
+    """
+    pairs = zip(_name_functions(one), _name_functions(other), strict=False)
+    same = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return same == 0 or any(path[same - 1].condition for path in (one, other))
