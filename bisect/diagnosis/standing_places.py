@@ -58,7 +58,8 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
 def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
     """Return those of `candidates` that stand in other functions of the job's own than more than
     half of all ranks; () where all do, or none, or where the line from which they part stands below
-    a condition by rank: there they have another part in the program. Each of them waits for a rank at the other end of a connection.
+    a condition by rank: there they have another part in the program. Each of them waits for a rank
+    at the other end of a connection.
     """
     living = [r for r in case.ranks if not (r.finished or is_gone(r))]
     waits = [case.rank_waits[rank].own_wait for rank in candidates if rank in case.rank_waits]
