@@ -363,7 +363,7 @@ def _part_from_loops(
     if not loops:
         return candidates, []
     kept = loops if len(loops) == 1 else []
-    ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(facts)]
+    ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(case, facts)]
     return [r for r in candidates if r in kept or r not in (*ring, *ended)], loops
 
 
@@ -473,16 +473,17 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy
-    if _ended_well(facts) and not graph.waiting:
+    if _ended_well(case, facts) and not graph.waiting:
         return False
     return not facts.moved and not _may_be_at_work(case, facts)
 
 
-def _ended_well(facts: RankFacts) -> bool:
+def _ended_well(case: Case, facts: RankFacts) -> bool:
     """Return True if a rank of a script of the user's own is gone, as far as it is known for good,
     or because it was told to go: that is no fault where nobody waits for it.
     """
-    return facts.step is not None and is_gone(facts) and facts.status in _FAULTLESS_STATUSES
+    is_own = facts.step is not None or not case.job.pipeline
+    return is_own and is_gone(facts) and facts.status in _FAULTLESS_STATUSES
 
 
 def _may_be_at_work(case: Case, facts: RankFacts) -> bool:
