@@ -343,3 +343,39 @@ def test_who_waits_for_handles_waits_for_the_peers_that_they_name() -> None:
     ranks = [at_handles(0, 0, 1), at_handles(1, 0, 0), at_handles(2, 0, 3), at_handles(3, 0, 2)]
     found = Snapshot(ranks).compare_ranks()
     assert [found[n].other_awaited for n in range(4)] == [{1}, {0}, {3}, {2}]
+
+
+def sums_at_the_end(number: int, *, sent_to: int | None) -> RankFacts:
+    """A rank that has sent its part on, if it was to, and waits in the sum of all."""
+    sum_of_all = Collective("0", "all_reduce", 1, "halo.py:43 train", at=120.0, done=False)
+    sends = Collective("0", "isend", 1, "halo.py:31 run", at=110.0, done=None, peer=sent_to)
+    made = ([sends] if sent_to is not None else []) + [sum_of_all]
+    log = CollectiveLog("ring", tuple(made), {"0": (0, 1, 2, 3)})
+    return replace(still(number, call("all_reduce", 43, "None")), collectives=(log,))
+
+
+def test_a_send_by_a_handle_that_nobody_takes_is_a_message_left_out() -> None:
+    ranks = [
+        *(sums_at_the_end(n, sent_to=n + 1) for n in (0, 1)),
+        sums_at_the_end(2, sent_to=None),
+        at_handles(3, 0, 0),
+    ]
+    (log,) = ranks[3].collectives
+    only_sends = tuple(one for one in log.operations if one.kind == "isend")
+    groups = {"0": (0, 1, 2, 3)}
+    ranks[3] = replace(ranks[3], collectives=(replace(log, operations=only_sends, groups=groups),))
+    verdict = judge_job(job("late", 4, pipeline=""), ranks)
+    assert verdict.ranks.culprit == (0, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "message-left-out"
+    assert "rank 3 waits in isend" in verdict.cause.why.lower()
+
+
+def test_who_handed_a_message_out_and_stands_elsewhere_waits_for_nobody_to_take_it() -> None:
+    """Its receiver may take it after the sum."""
+    ranks = [sums_at_the_end(n, sent_to=n + 1) for n in range(3)]
+    handed_out = at_handles(3, 0, 0).collectives
+    asks = replace(still(3, SERVER), collectives=handed_out)
+    verdict = judge_job(job("late", 4, pipeline=""), [*ranks, asks])
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.cause is None or verdict.cause.id != "message-left-out"
