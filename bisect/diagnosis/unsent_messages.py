@@ -12,6 +12,8 @@ from ..base.identity import RankId, name_rank
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import format_ranks
 from .collective_mismatch import DEFAULT_GROUP, Mismatch, format_call, is_to_one_peer
+from .process_snapshot import merge_looks
+from .public_calls import find_group_wait
 
 _FEWEST = 2  # ranks that do the same, for it to be what is meant
 _RECEIVING = "recv"  # in the name of an operation
@@ -34,17 +36,29 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
     found = [
         one
-        for rank, log in logs.items()
-        if log.operations and (one := _find_unsent(rank, log.operations[-1], logs)) is not None
+        for facts in ranks
+        if (log := logs.get(facts.rank)) is not None
+        if log.operations and _waits_in(log.operations[-1], facts)
+        if (one := _find_unsent(facts.rank, log.operations[-1], logs)) is not None
     ]
     return min(found, key=lambda one: one.operation.at, default=None)
+
+
+def _waits_in(last: Collective, facts: RankFacts) -> bool:
+    """Return whether a rank waits in the last operation of its log: of one that it only handed out
+    (isend, irecv) its looks tell whether it waits for a handle.
+    """
+    if last.done is not None:
+        return not last.done
+    view = merge_looks(facts.looks)
+    return view is not None and find_group_wait(view) == "collective"
 
 
 def _find_unsent(
     rank: RankId, waits: Collective, logs: Mapping[RankId, CollectiveLog]
 ) -> Mismatch | None:
     peer = waits.peer
-    if waits.done is not False or not is_to_one_peer(waits) or peer is None or peer not in logs:
+    if not is_to_one_peer(waits) or peer is None or peer not in logs:
         return None
     mine, theirs = logs[rank].operations, logs[peer].operations
     if not theirs or is_cut_off(mine) or is_cut_off(theirs):
