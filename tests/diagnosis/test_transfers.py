@@ -379,3 +379,44 @@ def test_who_handed_a_message_out_and_stands_elsewhere_waits_for_nobody_to_take_
     verdict = judge_job(job("late", 4, pipeline=""), [*ranks, asks])
     assert verdict.ranks.culprit == (3,)
     assert verdict.cause is None or verdict.cause.id != "message-left-out"
+
+
+def stage(number: int, *made: tuple[str, int]) -> RankFacts:
+    """A stage of a pipeline that handed these out, and waits for the handle of the last."""
+    one = at_handles(number, 0)
+    operations = tuple(
+        Collective("0", kind, n, "pipe.py:9 step", at=100.0 + n, done=None, peer=peer)
+        for n, (kind, peer) in enumerate(made, 1)
+    )
+    return replace(one, collectives=(CollectiveLog("ring", operations, {"0": (0, 1, 2)}),))
+
+
+def forward(number: int, count: int) -> list[tuple[str, int]]:
+    """So many microbatches that stage `number` of three takes and hands on."""
+    takes = [("irecv", number - 1)] if number else []
+    gives = [("isend", number + 1)] if number < 2 else []
+    return [*takes, *gives] * count
+
+
+def test_of_two_stages_that_wait_for_one_another_the_one_that_stopped_taking_is_named() -> None:
+    """Stage 0 hands it a fifth microbatch, and stage 2 wants a fifth one of it."""
+    stages = [
+        stage(0, *forward(0, 5)),
+        stage(1, *forward(1, 4), ("irecv", 2)),
+        stage(2, *forward(2, 5)),
+    ]
+    verdict = judge_job(job("late", 3, pipeline=""), stages)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1,), (0, 2))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "message-left-out"
+    assert "has not taken message 5 of rank 0" in verdict.cause.why
+
+
+def test_where_all_that_was_handed_out_was_taken_none_of_the_two_is_told_from_the_other() -> None:
+    stages = [
+        stage(0, *forward(0, 4), ("irecv", 1)),
+        stage(1, *forward(1, 4), ("irecv", 2)),
+        stage(2, *forward(2, 5)),
+    ]
+    verdict = judge_job(job("late", 3, pipeline=""), stages)
+    assert verdict.ranks.culprit == (1, 2)
