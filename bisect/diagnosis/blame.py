@@ -37,6 +37,7 @@ _ORDINARY_WAITS = frozenset(
 )
 # Exit statuses of who ended well, or by SIGINT, SIGTERM or SIGHUP.
 _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
+_FUNCTIONAL = "torch/distributed/_functional_collectives.py"
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
@@ -324,8 +325,10 @@ def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blam
         root = "" if split is not None and split.condition else describe_root(few, places)
         if root and len(places) < _FEWEST:
             return None
-        if note := root or _describe_unknown_member(case, named, ranks):
-            return _Blame((), note=note)
+        if root:
+            return _Blame((), note=root)
+        if unknown := _part_from_members(case, named, ranks):
+            return unknown
         return _Blame(named, tuple(rank for rank in ranks if rank not in named))
     return None
 
@@ -403,29 +406,44 @@ def _part_from_most(case: Case, ranks: tuple[RankId, ...]) -> _Blame:
         same = (one for rank in few if (one := places[rank]) and one.call == usual.call)
         if usual.call in ROOTED and any(same):
             return _Blame(ranks)
-        if note := _describe_unknown_member(case, few, ranks):
-            return _Blame((), note=note)
+        if unknown := _part_from_members(case, few, ranks):
+            return unknown
         return _Blame(few, tuple(rank for rank in ranks if places[rank] == usual))
     return _Blame(ranks)
 
 
-def _describe_unknown_member(case: Case, few: Sequence[RankId], ranks: Sequence[RankId]) -> str:
-    """Return in words that one of the ranks that are not `few` is to blame, and that nobody can say
-    which; "" if that is not so.
+def _part_from_members(case: Case, few: Sequence[RankId], ranks: Sequence[RankId]) -> _Blame | None:
+    """Return that one of the ranks that are not `few` is to blame, by its name if connections leave
+    only one (a guess), else nobody; None if that is not so.
 
-    Several ranks in one collective over a group of some wait for a member that stands elsewhere,
-    and no look shows who the members are. That the others wait for these few accuses nobody.
+    Several ranks in one collective over a group of some, or one in that of a mesh, wait for a
+    member that stands elsewhere. That the others wait for these few accuses nobody.
     """
     found = [case.rank_waits[rank] for rank in few]
-    if len(few) < 2 or len({one.place for one in found}) > 1:
-        return ""
-    if any(one.group != "given" for one in found):
-        return ""
+    partners = [case.group_partners.get(rank, frozenset()) for rank in few]
+    if len({one.place for one in found}) > 1:
+        return None
+    if len(few) < 2 and not (any(partners) and _is_functional(found[0])):
+        return None
+    if len(few) > 1 and any(one.group != "given" for one in found):
+        return None
     others = [rank for rank in ranks if rank not in few]
-    return (
-        f"{format_ranks(few)} wait in {found[0].place} of a group that one of"
-        f" {format_ranks(others)} has not entered: which of these are its members is not seen"
+    shared = [rank for rank in others if all(rank in known for known in partners)]
+    if len(shared) == 1 and len(few) > 1:
+        return _Blame((shared[0],), tuple(rank for rank in ranks if rank != shared[0]))
+    wait = "wait" if len(few) > 1 else "waits"
+    return _Blame(
+        (),
+        note=f"{format_ranks(few)} {wait} in {found[0].place} of a group that one of"
+        f" {format_ranks(shared or others)} has not entered: which of these is its member, and not"
+        " there, is not seen",
     )
+
+
+def _is_functional(found: RankWait) -> bool:
+    """Return whether a rank waits in a collective of a mesh or a group that no frame names."""
+    frames = found.view.frames if found.view is not None else ()
+    return any(frame.file.endswith(_FUNCTIONAL) for frame in frames)
 
 
 def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
