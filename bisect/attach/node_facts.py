@@ -30,6 +30,7 @@ from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
+from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.process import exit_code, family, leave_out_services
 from ..evidence.rank_parents import describe_busy_parent
 from ..evidence.ray_cluster import find_actors
@@ -276,6 +277,8 @@ async def _add_source_code(ranks: list[RankFacts]) -> list[RankFacts]:
 def _read_source_code(ranks: Sequence[RankFacts], found: dict[RankId, RankFacts]) -> None:
     for facts in ranks:
         found[facts.rank] = add_source_code(facts)
+    for facts in add_locks_of_others(list(found.values())):
+        found[facts.rank] = facts
 
 
 async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:

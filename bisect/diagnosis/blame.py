@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
-from ..base.verdict_facts import Ranks, Wait
+from ..base.verdict_facts import Ranks
 from ..base.words import format_ranks
-from .blocked_syscalls import is_open_to_peers
 from .case import Case, Progress
 from .common_path import (
     CollectivePlace,
@@ -23,12 +22,12 @@ from .common_path import (
 )
 from .cut_connections import find_cut_connection
 from .first_failure import find_first_to_fail
-from .frames import frame_owner, job_frames
 from .gpu_owners import find_ranks_held_by_gpu
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_waits import RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
+from .standing_places import POLLS, find_few_in_ring, find_standing_place
 from .unnamed_waits import hears_who_comes, split_by_named_wait, wait_for_others
 from .wait_graph import WaitGraph
 
@@ -38,6 +37,7 @@ _ORDINARY_WAITS = frozenset(
 )
 # Exit statuses of who ended well, or by SIGINT, SIGTERM or SIGHUP.
 _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
+_FUNCTIONAL = "torch/distributed/_functional_collectives.py"
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
@@ -162,6 +162,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         or _part_from_ended(case, candidates)
         or _part_from_gone(case, candidates)
         or _part_by_rounds(case, candidates)
+        or _part_ring(case, graph, candidates)
         or _part_standing_ranks(case, candidates, least)
     )
     is_told = parted.peers or parted.note or len(parted.culprit) < 2
@@ -190,9 +191,9 @@ def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     still = {*candidates} - {*ended}
     if not ended or len(rest) < max(2, len(ended) + 1) or still != {r.rank for r in rest}:
         return None
-    places = {_find_standing_place(case, one, with_lines=True) for one in rest}
+    places = {find_standing_place(case, one, with_lines=True) for one in rest}
     (place,) = places if len(places) == 1 else (None,)
-    if place is None or place.kind not in _POLLS or not place.may_be_for_peers:
+    if place is None or place.kind not in POLLS or not place.may_be_for_peers:
         return None
     return _Blame(ended, tuple(r.rank for r in rest))
 
@@ -223,6 +224,17 @@ def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     if found is None or not {*found.ranks, *found.others} <= {*candidates}:
         return None
     return _Blame(found.ranks, found.others)
+
+
+def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return those of a ring over connections that stand elsewhere than most ranks do: a guess.
+    None where it is no such ring, or the kernel vouches for it: then each waits for the next.
+    """
+    ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
+    if len(candidates) < _FEWEST or ringed & {*candidates} or not {*candidates} <= graph.waiting:
+        return None
+    few = find_few_in_ring(case, candidates)
+    return _Blame(few, tuple(rank for rank in candidates if rank not in few)) if few else None
 
 
 def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
@@ -313,8 +325,10 @@ def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blam
         root = "" if split is not None and split.condition else describe_root(few, places)
         if root and len(places) < _FEWEST:
             return None
-        if note := root or _describe_unknown_member(case, named, ranks):
-            return _Blame((), note=note)
+        if root:
+            return _Blame((), note=root)
+        if unknown := _part_from_members(case, named, ranks):
+            return unknown
         return _Blame(named, tuple(rank for rank in ranks if rank not in named))
     return None
 
@@ -352,7 +366,7 @@ def _part_from_loops(
     if not loops:
         return candidates, []
     kept = loops if len(loops) == 1 else []
-    ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(facts)]
+    ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(case, facts)]
     return [r for r in candidates if r in kept or r not in (*ring, *ended)], loops
 
 
@@ -367,7 +381,6 @@ def _describe_loops(ranks: Sequence[RankId]) -> str:
     )
 
 
-_POLLS = frozenset(["itself", "sleep"])
 _FEWEST = 3  # ranks, of which most can be told from few
 
 
@@ -383,7 +396,7 @@ def _part_from_most(case: Case, ranks: tuple[RankId, ...]) -> _Blame:
     if len(ranks) < _FEWEST or len(living) < len(ranks):
         return _Blame(ranks)
     for with_lines in (False, True):
-        places = {r.rank: _find_standing_place(case, r, with_lines) for r in living}
+        places = {r.rank: find_standing_place(case, r, with_lines) for r in living}
         ((usual, count),) = Counter(places.values()).most_common(1)
         if usual is None or not usual.may_be_for_peers or count * 2 <= len(ranks):
             return _Blame(ranks)
@@ -393,65 +406,44 @@ def _part_from_most(case: Case, ranks: tuple[RankId, ...]) -> _Blame:
         same = (one for rank in few if (one := places[rank]) and one.call == usual.call)
         if usual.call in ROOTED and any(same):
             return _Blame(ranks)
-        if note := _describe_unknown_member(case, few, ranks):
-            return _Blame((), note=note)
+        if unknown := _part_from_members(case, few, ranks):
+            return unknown
         return _Blame(few, tuple(rank for rank in ranks if places[rank] == usual))
     return _Blame(ranks)
 
 
-def _describe_unknown_member(case: Case, few: Sequence[RankId], ranks: Sequence[RankId]) -> str:
-    """Return in words that one of the ranks that are not `few` is to blame, and that nobody can say
-    which; "" if that is not so.
+def _part_from_members(case: Case, few: Sequence[RankId], ranks: Sequence[RankId]) -> _Blame | None:
+    """Return that one of the ranks that are not `few` is to blame, by its name if connections leave
+    only one (a guess), else nobody; None if that is not so.
 
-    Several ranks in one collective over a group of some wait for a member that stands elsewhere,
-    and no look shows who the members are. That the others wait for these few accuses nobody.
+    Several ranks in one collective over a group of some, or one in that of a mesh, wait for a
+    member that stands elsewhere. That the others wait for these few accuses nobody.
     """
     found = [case.rank_waits[rank] for rank in few]
-    if len(few) < 2 or len({one.place for one in found}) > 1:
-        return ""
-    if any(one.group != "given" for one in found):
-        return ""
-    others = [rank for rank in ranks if rank not in few]
-    return (
-        f"{format_ranks(few)} wait in {found[0].place} of a group that one of"
-        f" {format_ranks(others)} has not entered: which of these are its members is not seen"
-    )
-
-
-class _StandingPlace(NamedTuple):
-    """Where a rank stands still, to be compared with where others do."""
-
-    kind: str  # of its wait
-    may_be_for_peers: bool
-    frames: tuple[object, ...]
-    call: str = ""  # of torch.distributed in which it meets others
-
-
-def _find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> _StandingPlace | None:
-    """Return the place where a rank stands, None if no look shows it."""
-    found = case.rank_waits[facts.rank]
-    if found.view is None:
+    partners = [case.group_partners.get(rank, frozenset()) for rank in few]
+    if len({one.place for one in found}) > 1:
         return None
-    frames = job_frames(found.view.frames, case.job.package)
-    wait = found.wait or Wait("itself", "")
-    if found.transfer is not None or wait.kind == "collective":
-        call = found.place.removeprefix("collective ")
-        call = found.transfer.call if found.transfer is not None else call
-        places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
-        return _StandingPlace("collective", True, places, call)
-    if wait.kind not in _POLLS:
-        places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
-        may_be = is_anonymous(wait) or is_open_to_peers(wait, found.view.call)
-        # Whoever started a rank started the others too, and may hear them one after another.
-        may_be = may_be or (wait.pid == found.view.look.ppid and not wait.host)
-        return _StandingPlace(wait.kind, may_be, places)
-    # Each look at a loop shows another line of it, and another function that it calls.
-    own = [n for n, f in enumerate(frames) if frame_owner(f, case.job.package) in ("user", "step")]
-    outer = frames[own[0] :] if own else frames
-    places = tuple(
-        (f.file, f.name, with_lines and number > 0 and f.line) for number, f in enumerate(outer)
+    if len(few) < 2 and not (any(partners) and _is_functional(found[0])):
+        return None
+    if len(few) > 1 and any(one.group != "given" for one in found):
+        return None
+    others = [rank for rank in ranks if rank not in few]
+    shared = [rank for rank in others if all(rank in known for known in partners)]
+    if len(shared) == 1 and len(few) > 1:
+        return _Blame((shared[0],), tuple(rank for rank in ranks if rank != shared[0]))
+    wait = "wait" if len(few) > 1 else "waits"
+    return _Blame(
+        (),
+        note=f"{format_ranks(few)} {wait} in {found[0].place} of a group that one of"
+        f" {format_ranks(shared or others)} has not entered: which of these is its member, and not"
+        " there, is not seen",
     )
-    return _StandingPlace(wait.kind, is_anonymous(wait), places)
+
+
+def _is_functional(found: RankWait) -> bool:
+    """Return whether a rank waits in a collective of a mesh or a group that no frame names."""
+    frames = found.view.frames if found.view is not None else ()
+    return any(frame.file.endswith(_FUNCTIONAL) for frame in frames)
 
 
 def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
@@ -499,16 +491,17 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy
-    if _ended_well(facts) and not graph.waiting:
+    if _ended_well(case, facts) and not graph.waiting:
         return False
     return not facts.moved and not _may_be_at_work(case, facts)
 
 
-def _ended_well(facts: RankFacts) -> bool:
+def _ended_well(case: Case, facts: RankFacts) -> bool:
     """Return True if a rank of a script of the user's own is gone, as far as it is known for good,
     or because it was told to go: that is no fault where nobody waits for it.
     """
-    return facts.step is not None and is_gone(facts) and facts.status in _FAULTLESS_STATUSES
+    is_own = facts.step is not None or not case.job.pipeline
+    return is_own and is_gone(facts) and facts.status in _FAULTLESS_STATUSES
 
 
 def _may_be_at_work(case: Case, facts: RankFacts) -> bool:

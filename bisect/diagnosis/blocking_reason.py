@@ -55,6 +55,7 @@ from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, m
 from .public_calls import find_group_wait
 
 # CPython's own names: Modules/_threadmodule.c, Python/thread_pthread.h, Python/lock.c.
+_PYTHON_SOCKETS = re.compile(r"/python\d[^/]*/(?:socket|ssl|http/client|asyncio/\w+)\.py$")
 _PYTHON_LOCK = re.compile(
     r"(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_Lock\w*)$"
 )
@@ -460,7 +461,13 @@ def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) ->
     # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.
     tcp = port_of(wait.what).isdecimal() and not wait.what.startswith("/")
     parent = tcp and wait.pid is not None and wait.pid == view.look.ppid
-    return replace(wait, kind="store") if parent else None
+    return replace(wait, kind="store") if parent and not _reads_by_python(view) else None
+
+
+def _reads_by_python(view: ProcessSnapshot) -> bool:
+    """Return whether Python's own modules make the call: torch asks its store in C++."""
+    python = next((frame for frame in view.frames if not frame.native), None)
+    return python is not None and _PYTHON_SOCKETS.search(python.file) is not None
 
 
 def _make_child_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait:

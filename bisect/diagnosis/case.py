@@ -18,6 +18,7 @@ from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_waits import RankWait
 from .rounds import OtherRound, find_other_round
 from .server_roles import find_roles
+from .shared_groups import find_group_partners
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 
@@ -47,6 +48,11 @@ class Case:
     def disagreement(self) -> Disagreement | None:
         """What ranks that stand in the same call do not agree about."""
         return find_disagreement(self.ranks, self.rank_waits, self.job.package)
+
+    @cached_property
+    def group_partners(self) -> dict[RankId, frozenset[RankId]]:
+        """With whom each rank is in process groups of some ranks, {} if that is not known."""
+        return find_group_partners(self.ranks)
 
     @cached_property
     def other_round(self) -> OtherRound | None:

@@ -130,6 +130,7 @@ def describe_mismatch(found: Mismatch) -> str:
         "order": _describe_order,
         "shape": _describe_shape,
         "different": _describe_different,
+        "members": _describe_members,
     }[found.kind]
     return say(found, format_ranks(found.ranks), format_ranks(found.others))
 
@@ -182,6 +183,11 @@ def _describe_different(found: Mismatch, who: str, rest: str) -> str:
     return f"{who} entered {one} where {rest} entered {other}"
 
 
+def _describe_members(found: Mismatch, who: str, rest: str) -> str:
+    call, group = format_call(found.operation), format_ranks(found.members)
+    return f"{who} called {call} over a group of {group}, and {rest} over others"
+
+
 def format_call(one: Collective | None) -> str:
     """Return an operation with the line that called it: "barrier (train.py:30 main)"."""
     if one is None:
@@ -205,6 +211,7 @@ MismatchKind = Literal[
     "different",  # another operation in the same place
     "shape",  # the same operation, of another size or type
     "uneven",  # the culprits left a loop that the others still go round, or go round it still
+    "members",  # the culprits make the call over a group of others (member_mismatch.py)
     "unsent",  # a rank waits for a message of another, which went on (unsent_messages.py)
     "missing",  # the others wait in an operation that the culprits never entered
 ]
@@ -224,6 +231,7 @@ class Mismatch:
     others: tuple[RankId, ...] = ()  # the ranks that they were compared with
     paired: Collective | None = None  # what the others did in its place
     source: str = "ring"
+    members: tuple[RankId, ...] = ()  # of the group of the culprits, where it is told
 
     @property
     def is_sure(self) -> bool:

@@ -20,7 +20,7 @@ from ..base.process_facts import Frame
 from ..base.words import format_ranks
 from .collective_mismatch import TO_ONE_PEER
 from .frames import format_frame, frame_owner, job_frames, unqualified_name
-from .peer_calls import GATHERING, ROOTED, GivenGroup, read_group
+from .peer_calls import GATHERING, ROOTED, GivenGroup, find_root, read_group
 from .process_snapshot import ProcessSnapshot
 from .public_calls import find_entry_points, find_group_wait
 
@@ -42,6 +42,7 @@ class CollectivePlace:
     own: tuple[Frame, ...]  # the job's own frames
     path: tuple[Frame, ...]  # all frames of the job, not those inside of that call
     group: GivenGroup = ""  # over which the call goes
+    root: RankId | None = None  # of that call, as its frame has it
 
     @property
     def key(self) -> Hashable:
@@ -79,7 +80,10 @@ def find_collective_place(
     call = call or ("new_group" if makes_group else "")
     own = tuple(f for f, owner in zip(frames, owners, strict=True) if owner in ("user", "step"))
     path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
-    return CollectivePlace(rank, call, own[::-1], path[::-1], read_group(view.frames))
+    root = find_root(view.frames)
+    return CollectivePlace(
+        rank, call, own[::-1], path[::-1], read_group(view.frames), root.rank if root else None
+    )
 
 
 def _makes_further_group(view: ProcessSnapshot) -> bool:
@@ -247,6 +251,8 @@ def describe_root(few: Sequence[CollectivePlace], places: Sequence[CollectivePla
     if not few or not all(place.call in GATHERING for place in few):
         return ""
     who = [place.rank for place in few]
+    if all(place.root is not None and place.root not in who for place in few):
+        return ""
     others = [place.rank for place in places if place.rank not in who]
     waits = "waits" if len(who) == 1 else "wait"
     return (

@@ -6,7 +6,7 @@ them (torch/distributed/distributed_c10d.py): `src` or `dst` of a collective wit
 numbers in the whole job, and the name and the members of a group that is made. Groups are named by
 a counter, and meet by their names (_process_group_name, _new_process_group_helper); only those
 whose members alone meet are named by a hash, and may be made in any order. Which group a collective
-goes over no frame tells, but the logs do.
+goes over no frame tells, but the logs do, and where there is only one of some ranks connections do.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from .group_values import GROUP_HELPER, read_group_values
 from .peer_calls import Root, find_root
 from .process_snapshot import ProcessSnapshot
 from .rank_waits import RankWait
+from .shared_groups import find_group_partners, find_only_group
 from .single_ranks import is_gone
 
 _C10D = "torch/distributed/distributed_c10d.py"
+_OF_SOME = "the only group of some ranks"
 _MOST_MEANINGS = 8  # of one call, by which ranks are told apart
 
 
@@ -77,6 +79,7 @@ def find_disagreement(
     if len(places) < max(len(standing), 2) or any(facts.moved for facts in standing):
         return None
     logs = _list_operations(standing)
+    together = find_only_group(find_group_partners(standing)) if not logs else frozenset[RankId]()
     roots: dict[RankId, _Meaning] = {}
     groups: dict[RankId, _Meaning] = {}
     refuted: set[RankId] = set()
@@ -84,7 +87,8 @@ def find_disagreement(
         view = views[place.rank]
         frames = view.frames if view is not None else ()
         last = logs[place.rank][-1] if place.rank in logs else None
-        if root := find_root(frames, _name_group_of_some(place, last)):
+        named = _name_group_of_some(place, last) or (_OF_SOME if place.rank in together else "")
+        if root := find_root(frames, named):
             roots[place.rank] = _word_root(place, root, last)
             if _is_done_there(root, place.rank, last, logs.get(root.rank, ())):
                 refuted.add(place.rank)

@@ -220,20 +220,23 @@ class ProcessEdges:
             other = self._held.get(wait.what)
         # A reader may be idle; a writer, and who wants a lock, waits for whoever is behind it.
         writes = kind == "pipe" and process.view.call_name in _WRITE_CALLS
-        hard = other is not None and (kind == "lock" or writes)
+        # Who has a semaphore of processes its source says, and not the kernel.
+        likely = kind == "lock" and wait.pid is not None and not wait.what
+        hard = other is not None and not likely and (kind == "lock" or writes)
         shows = ""
         if kind in ("peer", "store"):
             shows = format_traffic(process.looks, wait, process.facts.environment)
         # What a child was told to wait for by a peer is no reason to blame that peer's rank.
         firm = process.own or kind == "lock" or _is_part_of_server(process.view.look)
         shows = _add_what_else(shows or _format_process_place(process.view), process, wait)
-        self._drawing.link(process.name, thing, wait.kind, shows, firm, hard)
+        self._drawing.link(process.name, thing, wait.kind, shows, firm, hard, likely)
         if other is not None:
             name = wait.process or self._people.names.get(other, "")
             called = f"{name} ({other.pid})" if name else f"process {other.pid}"
             has = "has it" if kind == "lock" else "is at its other end"
             who = self._someone(other, name)
-            self._drawing.link(thing, who, wait.kind, f"{called} {has}", hard=hard)
+            shows = f"{called} {has}"
+            self._drawing.link(thing, who, wait.kind, shows, hard=hard, likely=likely)
             if kind == "lock":
                 self._threads_with(thing, other, who, called, process.thread)
 

@@ -39,6 +39,7 @@ from .collective_mismatch import (
 from .collective_rounds import CallKey, call_key, find_expected, read_loop
 from .counted_mismatch import find_counted_mismatch
 from .frames import frame_owner, job_frames
+from .member_mismatch import find_other_members
 from .unsent_messages import find_unsent_message
 
 _SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
@@ -315,10 +316,13 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     """Return the first place where ranks did not make the same collective calls, None if they did,
     or if there are no logs of at least two of them.
 
-    Our own log is asked first, which has the call sites; then, for what C++ calls, torch's
-    recorder, and what NCCL's watchdog and RAS service count; then whether a message was left out,
-    and whether groups wait for one another; and last ranks that have only made fewer calls so far.
+    Our own log is asked first, which has the members of groups and the call sites; then, for what
+    C++ calls, torch's recorder, and what NCCL's watchdog and RAS service count; then whether a
+    message was left out, and whether groups wait for one another; and last ranks that have only
+    made fewer calls so far.
     """
+    if by_members := find_other_members(ranks):
+        return by_members
     own = [
         found
         for group in list_logged_groups(ranks, "ring")

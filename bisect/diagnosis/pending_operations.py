@@ -9,7 +9,8 @@ of the same log of others: each counts in a way of its own.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
@@ -84,6 +85,23 @@ def find_groups_of_waiting(
                 members = logs.find_members_of_first(rank)
                 found.update({rank: members} if members else {})
     return found
+
+
+def find_partners(ranks: Iterable[RankFacts]) -> dict[RankId, frozenset[RankId]]:
+    """Return of each rank whose own log ends with sends and receives that it only handed out
+    (isend, irecv) with whom these are; none for a rank that did anything else after them.
+    """
+    found: dict[RankId, frozenset[RankId]] = {}
+    for facts in ranks:
+        log = next((one for one in facts.collectives if one.source == "ring"), None)
+        last = takewhile(_is_handed_out, reversed(log.operations if log is not None else ()))
+        peers = frozenset(one.peer for one in last if one.peer is not None)
+        found.update({facts.rank: peers} if peers else {})
+    return found
+
+
+def _is_handed_out(one: Collective) -> bool:
+    return is_to_one_peer(one) and one.done is None
 
 
 _GroupKey = tuple[str, tuple[int, ...]]  # name and members: two groups may have one name

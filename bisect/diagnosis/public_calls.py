@@ -300,6 +300,8 @@ GroupWait = Literal["construction", "collective", "store"]
 # Through its frames torch calls operators that are written in C++ (OpOverload.__call__): who calls
 # them tells what is waited for.
 _OPERATORS = re.compile(r"(?:^|/)torch/_ops\.py$")
+# How the threads of a process group are called (ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp).
+_GROUP_THREADS = ("pt_gloo", "pt_nccl")
 _NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
 _NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
 
@@ -360,9 +362,20 @@ def _group_wait_by_frame(frame: Frame, view: ProcessSnapshot) -> GroupWait | Non
         return "collective" if inner else None
     if view.running or view.call_name not in PEER_WAIT_CALLS:
         return None  # it computes, or is blocked in something else
-    if has_role(frame.file, frame.name, Role.MAY_RUN_COLLECTIVE):
+    if has_role(frame.file, frame.name, Role.MAY_RUN_COLLECTIVE) or _is_at_a_handle(frame, view):
         return "collective"
     return None
+
+
+def _is_at_a_handle(frame: Frame, view: ProcessSnapshot) -> bool:
+    """Return whether the job's own line waits for the handle of an operation: Work.wait() is a
+    method of C++ without a frame, in a process whose group has threads of its own. What else is
+    called `wait` has a frame of Python's (threading, subprocess, multiprocessing).
+    """
+    if any(one.native for one in view.frames) or frame_owner(frame, "") != "user":
+        return False
+    waits = any(name.rpartition(".")[2] == "wait" for name in frame.calls)
+    return waits and any(task.comm.startswith(_GROUP_THREADS) for task in view.look.kernel)
 
 
 def _group_wait_by_native(view: ProcessSnapshot) -> GroupWait | None:

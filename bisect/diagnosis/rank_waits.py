@@ -29,6 +29,7 @@ from .pending_operations import (
     PendingOperation,
     describe_operation,
     find_groups_of_waiting,
+    find_partners,
     find_pending_operations,
 )
 from .process_snapshot import ProcessSnapshot
@@ -106,6 +107,8 @@ class RankIndex:
             for one in members
             if one.group == "collective" and (found := find_transfer(one.frames)) is not None
         }
+        # Of those that handed out sends and receives last, for whom these are.
+        self.partners = find_partners([one.facts for one in members if one.group == "collective"])
         self._behind_others = list_followers(self.transfers)
         self.guests = find_awaited_guests(members)
         self._inside: dict[tuple[int, frozenset[RankId]], RankGroup] = {}
@@ -178,12 +181,20 @@ class RankIndex:
     def find_meeting(self, rank: RankId) -> frozenset[RankId]:
         """Return for whom a rank may wait that waits for its peers, where all others do so too:
         if it is itself what some wait for by name, not for those that these keep waiting; and
-        where some stand in a send or a receive, for one of these.
+        where some stand in a send or a receive, for one of these. At the handles of sends and
+        receives it waits for one of those that they name, but not for one that waits for it.
         """
+        if rank in self.partners:
+            kept = {one for one in self.partners[rank] if self._waits_for_it_alone(one, rank)}
+            return (self.partners[rank] - kept) or self.partners[rank]
         if not self.transfers or rank in self.transfers:
             return frozenset() if self.meeting == {rank} else self.meeting
         behind = self._behind_others.get(rank, frozenset())
         return frozenset(one for one in self.transfers if one not in behind) - {rank}
+
+    def _waits_for_it_alone(self, rank: RankId, awaited: RankId) -> bool:
+        pending = self.pending.get(rank)
+        return pending is not None and pending.missing == (awaited,)
 
     def behind(self, reached: int) -> RankGroup:
         """Return those that are not yet in our barrier after checkpoint `reached`."""

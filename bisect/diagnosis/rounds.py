@@ -13,7 +13,10 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame
 from ..base.rank_facts import RankFacts
 from ..base.words import format_ranks
+from .common_path import find_collective_place
 from .frames import format_frame, frame_owner
+from .process_snapshot import ProcessSnapshot
+from .public_calls import find_group_wait
 from .rank_waits import RankWait
 from .single_ranks import is_gone
 
@@ -34,6 +37,8 @@ def find_other_round(
 ) -> OtherRound | None:
     """Return which of the ranks are in another round than most of them, None where frames do not
     tell, or where a rank stands in another place, or moves. Of several loops the outermost counts.
+    With its neighbours alone a rank may well be a round ahead: nothing is said where they wait in
+    sends, in receives, or for handles of it is not known what.
     """
     standing = [one for one in ranks if not (one.finished or is_gone(one))]
     if len(standing) < _FEWEST or any(one.moved for one in standing):
@@ -41,6 +46,8 @@ def find_other_round(
     places: dict[RankId, tuple[Frame, ...]] = {}
     for facts in standing:
         view = waits[facts.rank].view
+        if view is not None and _may_be_with_neighbours(facts.rank, view, package):
+            return None
         frames = view.frames if view is not None else ()
         places[facts.rank] = tuple(f for f in frames if frame_owner(f, package) == "user")
     if len({tuple(map(_name_place, frames)) for frames in places.values()}) != 1:
@@ -51,6 +58,14 @@ def find_other_round(
         if found is not None:
             return found
     return None
+
+
+def _may_be_with_neighbours(rank: RankId, view: ProcessSnapshot, package: str) -> bool:
+    """Return whether a rank waits for peers, and in no collective that its frames name."""
+    if find_group_wait(view) != "collective":
+        return False
+    place = find_collective_place(rank, view, package)
+    return place is None or not place.call
 
 
 def _name_place(frame: Frame) -> tuple[str, str]:

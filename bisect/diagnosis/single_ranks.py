@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import NamedTuple
 
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
@@ -35,6 +36,7 @@ from .remote_calls import (
     read_called,
     stands_in_remote_calls,
 )
+from .thread_edges import stands_inside
 
 _MOST_DIGITS = 7  # of a WORLD_SIZE: one beyond is a typing error
 
@@ -119,7 +121,8 @@ def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
     """Return what the looks at each rank show by themselves."""
     everyone = build_process_table(ranks)
     locks = _list_held_locks(ranks)
-    found = _add_builders([_explain_single_rank(facts, everyone, locks) for facts in ranks])
+    alone = [_explain_single_rank(facts, everyone, locks) for facts in ranks]
+    found = _add_builders(_add_owners(_add_waits_in_same_line(alone)))
     found = _add_meetings_of_workers(_add_serving_ranks(_add_asked_actors(found)))
     return SingleRanks(everyone, tuple(found))
 
@@ -155,6 +158,79 @@ def _explain_single_rank(
 def _may_be_for_a_thread(wait: Wait) -> bool:
     """Return whether a main thread may wait for another thread of its process."""
     return wait.kind in ("thread", "futex") or wait.has_no_owner
+
+
+def _add_waits_in_same_line(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `ranks`; who is asleep where another one is in a collective, by its native frames, is
+    in it too: of most ranks no native frames are read.
+    """
+    shown = {
+        place: one
+        for one in ranks
+        if one.group == "collective" and (place := _name_line(one, native=True))
+    }
+    if not shown:
+        return ranks
+    return [
+        replace(one, wait=same.wait, group=same.group, call=same.call, frames=one.view.frames)
+        if one.view is not None
+        and not one.group
+        and one.wait is not None
+        and one.wait.kind == "futex"
+        and (same := shown.get(_name_line(one, native=False)))
+        else one
+        for one in ranks
+    ]
+
+
+def _name_line(one: SingleRank, native: bool) -> tuple[tuple[str, str, int], ...]:
+    """Return where a rank's main thread stands, () if it shows native frames and is not to, or the
+    other way round.
+    """
+    frames = one.view.frames if one.view is not None else ()
+    if any(frame.native for frame in frames) is not native:
+        return ()
+    return tuple((frame.file, frame.name, frame.line) for frame in frames if not frame.native)
+
+
+def _add_owners(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
+    """Return `ranks`; who waits for a lock of processes waits for the only rank that shares it and
+    stands inside of it, as its source tells.
+    """
+    return [
+        replace(one, wait=replace(one.wait, pid=owner.pid, process=owner.name, rank=owner.rank))
+        if one.wait is not None and (owner := _find_owner(one, ranks)) is not None
+        else one
+        for one in ranks
+    ]
+
+
+class _Owner(NamedTuple):
+    """The process of a rank that has a lock."""
+
+    rank: RankId
+    pid: int
+    name: str
+
+
+def _find_owner(one: SingleRank, ranks: Sequence[SingleRank]) -> _Owner | None:
+    call = one.view.call if one.view is not None else None
+    futex = call.futex if call is not None else None
+    if one.view is None or futex is None or not (futex.is_shared_semaphore and futex.sharers):
+        return None
+    main = one.view.main
+    taking = next((f for f in (main.frames if main else ()) if f.takes is not None), None)
+    if taking is None or taking.takes is None:
+        return None
+    owners = [
+        _Owner(other.facts.rank, other.view.look.pid, other.view.look.name)
+        for other in ranks
+        if other.view is not None
+        and other.facts.host == one.facts.host
+        and other.view.look.pid in futex.sharers
+        and stands_inside(other.view.look, taking.takes, taking.file)
+    ]
+    return owners[0] if len(owners) == 1 else None
 
 
 def _add_builders(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:

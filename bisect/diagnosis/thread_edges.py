@@ -85,7 +85,7 @@ class ThreadEdges:
         main thread is the only one, or no stack shows the threads.
         """
         threads = [t for t in self._look.threads if t.os_id and self._may_have_a_lock(t)]
-        shown = [t for t in threads if any(lock.identity == FILE_LOCK for lock in _list_locks(t))]
+        shown = [t for t in threads if any(lock.identity == FILE_LOCK for lock in list_locks(t))]
         chosen = [t for t in (shown or threads) if t.os_id != waits]
         if not chosen or (len(chosen) == 1 and chosen[0].os_id == self._look.pid):
             return []
@@ -190,10 +190,24 @@ def find_held_lock(look: Look, waits: Thread) -> HeldLock | None:
     lock = frame.takes if frame is not None else None
     if frame is None or lock is None or not lock.identity:
         return None
-    holders = [one for one in look.threads if one.os_id and lock in _list_locks(one)]
+    holders = [one for one in look.threads if one.os_id and lock in list_locks(one)]
     if len(holders) != 1 or holders[0] is waits:
         return None
     return HeldLock(lock, frame, holders[0])
+
+
+def stands_inside(look: Look, lock: CodeLock, file: str) -> bool:
+    """Return whether a thread has taken a lock that source `file` calls by this name, as far as
+    frames tell: of a lock that several processes share the name is the same in each.
+    """
+    frames = (
+        frame
+        for thread in look.threads
+        for frame in thread.frames
+        if frame.file == file and any(one.name == lock.name for one in frame.inside)
+    )
+    held = {one.name for thread in look.threads for one in list_locks(thread)}
+    return any(True for _ in frames) and lock.name in held
 
 
 def _is_of_thread(frame: Frame) -> bool:
@@ -207,7 +221,7 @@ def _object_of_thread(thread: Thread) -> str | None:
     return None
 
 
-def _list_locks(thread: Thread) -> list[CodeLock]:
+def list_locks(thread: Thread) -> list[CodeLock]:
     """Return the locks that a thread has taken and not given back, as far as frames tell."""
     found: list[CodeLock] = []
     inner: Frame | None = None

@@ -12,6 +12,8 @@ from ..base.identity import RankId, name_rank
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import format_ranks
 from .collective_mismatch import DEFAULT_GROUP, Mismatch, format_call, is_to_one_peer
+from .process_snapshot import merge_looks
+from .public_calls import find_group_wait
 
 _FEWEST = 2  # ranks that do the same, for it to be what is meant
 _RECEIVING = "recv"  # in the name of an operation
@@ -27,33 +29,47 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     in a collective to which the one that waits has not come, or waits for that one's answer. None
     if there is none, or where a log has lost its beginning.
 
-    At fault is the peer, if messages of others came to it for each that it was to pass on; the one
-    that waits, if all others that did the same at that line did it with one other peer; else both
-    are named, for one may as well have asked for a message too many.
+    At fault is the peer, if messages of others came to it for each that it was to pass on, or if it
+    does not take what another one hands to it; the one that waits, if all others that did the same
+    at that line did it with one other peer; else both are named, for one may as well have asked for
+    a message too many.
     """
     logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
-    found = [
-        one
-        for rank, log in logs.items()
-        if log.operations and (one := _find_unsent(rank, log.operations[-1], logs)) is not None
-    ]
+    waiting = {
+        facts.rank: last
+        for facts in ranks
+        if (log := logs.get(facts.rank)) is not None and log.operations
+        if _waits_in(last := log.operations[-1], facts)
+    }
+    found = [one for rank in waiting if (one := _find_unsent(rank, waiting, logs)) is not None]
     return min(found, key=lambda one: one.operation.at, default=None)
 
 
+def _waits_in(last: Collective, facts: RankFacts) -> bool:
+    """Return whether a rank waits in the last operation of its log: of one that it only handed out
+    (isend, irecv) its looks tell whether it waits for a handle.
+    """
+    if last.done is not None:
+        return not last.done
+    view = merge_looks(facts.looks)
+    return view is not None and find_group_wait(view) == "collective"
+
+
 def _find_unsent(
-    rank: RankId, waits: Collective, logs: Mapping[RankId, CollectiveLog]
+    rank: RankId, waiting: Mapping[RankId, Collective], logs: Mapping[RankId, CollectiveLog]
 ) -> Mismatch | None:
+    waits = waiting[rank]
     peer = waits.peer
-    if waits.done is not False or not is_to_one_peer(waits) or peer is None or peer not in logs:
+    if not is_to_one_peer(waits) or peer is None or peer not in waiting:
         return None
     mine, theirs = logs[rank].operations, logs[peer].operations
-    if not theirs or is_cut_off(mine) or is_cut_off(theirs):
+    if is_cut_off(mine) or is_cut_off(theirs):
         return None
-    went_on = theirs[-1]
-    if went_on.done is not False:
-        return None
+    went_on = waiting[peer]
     is_ring = is_to_one_peer(went_on)
-    if is_ring and not _left_one_out(theirs, waits, went_on, rank):
+    is_mutual = went_on.peer == rank and receives(went_on) and receives(waits)
+    untaken = _find_untaken(peer, rank, waiting, logs) if is_mutual else ""
+    if is_ring and not (untaken or (is_mutual and _left_one_out(theirs, rank))):
         return None
     if not is_ring and not _is_for(rank, went_on, logs[peer]):
         return None
@@ -62,7 +78,7 @@ def _find_unsent(
     if sent >= number:
         return None
     passes_on = sum(one.peer != rank and receives(one) for one in theirs if is_to_one_peer(one))
-    is_theirs = receives(waits) and passes_on >= number
+    is_theirs = bool(untaken) or (receives(waits) and passes_on >= number)
     if is_ring and not is_theirs:
         return None
     usual = _find_usual_peer(rank, waits, logs) if not is_theirs else None
@@ -75,7 +91,7 @@ def _find_unsent(
         ranks=culprits,
         operation=waits,
         sites={rank: waits.site, peer: went_on.site},
-        sentence=f"{sentence}; {usual}" if usual else sentence,
+        sentence="; ".join(filter(None, (sentence, usual, untaken))),
         others=tuple(one for one in (rank, peer) if one not in culprits),
         paired=went_on,
     )
@@ -100,15 +116,37 @@ def _find_usual_peer(rank: RankId, waits: Collective, logs: Mapping[RankId, Coll
     return f"{format_ranks(others)} do so there {way} {name_rank(peer)}"
 
 
-def _left_one_out(
-    theirs: Iterable[Collective], waits: Collective, went_on: Collective, rank: RankId
-) -> bool:
+def _find_untaken(
+    peer: RankId,
+    rank: RankId,
+    waiting: Mapping[RankId, Collective],
+    logs: Mapping[RankId, CollectiveLog],
+) -> str:
+    """Return in words which message of another rank, that waits for it to be taken, a `peer` does
+    not take that waits for an answer of `rank`, which waits for it in turn; "" where there is none,
+    or where `rank` does not take one either.
+    """
+    found = {
+        who: next(
+            (
+                f"{name_rank(who)} has not taken message {taken + 1} of {name_rank(other)}"
+                for other, last in waiting.items()
+                if other not in (peer, rank) and last.peer == who and not receives(last)
+                if (taken := _count(logs[who].operations, other, True))
+                < _count(logs[other].operations, who, False)
+            ),
+            "",
+        )
+        for who in (peer, rank)
+    }
+    return "" if found[rank] else found[peer]
+
+
+def _left_one_out(theirs: Iterable[Collective], rank: RankId) -> bool:
     """Return whether a peer that now waits for an answer of `rank`, which waits for it, has passed
     messages of others on, and once took two of them without passing on the first: of two that
     each wait for the other first, none has.
     """
-    if went_on.peer != rank or not (receives(went_on) and receives(waits)):
-        return False
     takes = [
         receives(one)
         for one in theirs

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..base.identity import ProcessId
 from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Look, Thread
+from ..base.rank_facts import RankFacts
 from .source_tree import find_called_name, find_enclosing_nodes, parse_source, read_source
 
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
@@ -274,6 +276,43 @@ def add_code_locks(look: Look) -> Look:
     words = {one.name.rpartition(".")[2] for one in takes.values()}
     threads = (_add_to_thread(t, frames.get(t.os_id or 0), words) for t in look.threads)
     return replace(look, threads=tuple(threads))
+
+
+def add_locks_of_others(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    """Return ranks that have been through `add_code_locks`, each with the locks inside of which its
+    threads stand, where a rank or its child waits for a semaphore of this name that both share. May
+    block with the disk of the sources.
+    """
+    wanted: dict[ProcessId, set[str]] = {}
+    for facts in ranks:
+        for look in (looks[-1] for looks in (facts.looks, *facts.children) if looks):
+            for lock, pids in _list_wanted(look):
+                for pid in pids:
+                    words = wanted.setdefault(ProcessId(facts.host, pid), set())
+                    words.add(lock.name.rpartition(".")[2])
+    return [_add_wanted(facts, wanted) for facts in ranks] if wanted else list(ranks)
+
+
+def _list_wanted(look: Look) -> Iterator[tuple[CodeLock, tuple[int, ...]]]:
+    """Return the locks of processes for which threads wait, and who shares each."""
+    calls = {task.tid: task.syscall for task in look.kernel}
+    for thread in look.threads:
+        call = calls.get(thread.os_id or 0)
+        futex = call.futex if call is not None else None
+        if futex is not None and futex.is_shared_semaphore and futex.sharers:
+            yield from ((f.takes, futex.sharers) for f in thread.frames if f.takes is not None)
+
+
+def _add_wanted(facts: RankFacts, wanted: Mapping[ProcessId, Iterable[str]]) -> RankFacts:
+    words = wanted.get(ProcessId(facts.host, facts.pid)) if facts.pid is not None else None
+    known = (f.takes or f.inside for one in facts.looks for t in one.threads for f in t.frames)
+    if not words or any(known):
+        return facts
+    looks = (
+        replace(look, threads=tuple(_add_to_thread(one, None, words) for one in look.threads))
+        for look in facts.looks
+    )
+    return replace(facts, looks=tuple(looks))
 
 
 def _waits_for_ever(call: object) -> bool:

@@ -18,6 +18,7 @@ from ..base.rank_facts import CollectiveLog, Ended, JobFacts, MachineFacts, Rank
 from ..base.rank_state import NodeRanks, RankState
 from ..evidence import external_tools, flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
+from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.source_code import add_source_code
 from .job import RankLogs, RecorderAnswer
 
@@ -217,7 +218,7 @@ def _add_from_files(
     """Return the ranks with what files say: the job's source, other tools' files. May block."""
     offset = time.monotonic() - time.time()
     read = []
-    for facts in map(add_source_code, ranks):
+    for facts in add_locks_of_others(list(map(add_source_code, ranks))):
         logs = list(facts.collectives)
         dump = external_tools.read_recorder_dump(facts.rank, facts.environment, since, offset)
         if dump is not None:

@@ -54,7 +54,7 @@ if __name__ == "__main__":
 # /// case
 # command = "torchrun --standalone --nproc_per_node=4 train.py"
 # culprits = [[2]]
-# culprits_by_stacks = [[2, 3], [0, 1, 2, 3]]
+# culprits_by_stacks = [[], [2, 3], [0, 1, 2, 3]]
 # waiting = [0, 1, 3]
 # steps = [
 #   "training", "first_backward", "first_step", "steady", "teardown", "barrier", "first_barrier",

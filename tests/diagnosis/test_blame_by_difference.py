@@ -353,3 +353,48 @@ def test_who_asks_a_queue_of_its_own_waits_for_whom_something_keeps_that_has_a_n
     verdict = judge_job(job("late"), [*ranks, standing(1, NAMED["a server"])])
     assert verdict.ranks.culprit == (1,)
     assert verdict.ranks.waiting == (0,)
+
+
+# ---- a ring over connections ---------------------------------------------------------------------
+
+
+def _hub(pid: int, line: int = 71) -> Look:
+    """A rank that waits in the barrier of a hub, for what process `pid` sends."""
+    frames = ("read ring.py:41", f"Hub.barrier ring.py:{line}", "main ring.py:84")
+    one = look(*frames, call="recvfrom", descriptors=(_to(pid),))
+    (thread,) = one.threads
+    read, barrier, main = thread.frames  # what differs within the barrier is its own
+    frames_of_it = (read, replace(barrier, condition="if RANK == 0"), main)
+    return replace(one, threads=(replace(thread, frames=frames_of_it),))
+
+
+def _receives(pid: int, condition: str = "") -> Look:
+    """One that waits for a frame of its neighbour, in the line before that."""
+    frames = ("read ring.py:41", "receive ring.py:50", "main ring.py:83")
+    one = look(*frames, call="recvfrom", descriptors=(_to(pid),))
+    (thread,) = one.threads
+    conditional = replace(thread.frames[-1], condition=condition)
+    return replace(one, threads=(replace(thread, frames=(*thread.frames[:-1], conditional)),))
+
+
+def test_in_a_ring_over_connections_the_one_that_stands_elsewhere_is_named() -> None:
+    """Rank 2 waits for rank 1, which waits for the hub, rank 0, as most do; that waits for rank 2:
+    each for the next, and most of them for the same thing.
+    """
+    looks = (_hub(102, line=66), _hub(100), _receives(101), _hub(100))
+    verdict = _of_script(*(standing(n, one) for n, one in enumerate(looks)))
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2,), (0, 1, 3))
+    assert verdict.guessed
+
+
+def test_who_has_another_part_in_the_program_is_not() -> None:
+    """Its line is below `if rank == 2`: it stands elsewhere by design."""
+    looks = (_hub(102, line=66), _hub(100), _receives(101, "if rank == 2"), _hub(100))
+    verdict = _of_script(*(standing(n, one) for n, one in enumerate(looks)))
+    assert verdict.ranks.culprit == (0, 1, 2)
+
+
+def test_in_a_ring_of_two_places_nobody_is_told_from_the_others() -> None:
+    looks = (_hub(102, line=66), _hub(103), _receives(101), _receives(100))
+    verdict = _of_script(*(standing(n, one) for n, one in enumerate(looks)))
+    assert verdict.ranks.culprit == (0, 1, 2, 3)

@@ -203,3 +203,69 @@ def test_without_a_condition_two_ranks_in_different_operations_are_both_named() 
     found = find_mismatch(ranks)
     assert found is not None
     assert (found.kind, found.ranks) == ("different", (0, 1))
+
+
+# ---- a call over another group -------------------------------------------------------------------
+
+ROWS = {"r0": (0, 1, 2), "r1": (3, 4, 5)}
+COLUMNS = {"c0": (0, 3), "c1": (1, 4), "c2": (2, 5)}
+GATHERS, SUMS = ("all_gather", "layer.py:29"), ("all_reduce", "layer.py:35")
+
+
+def mesh_of_two_by_three(swapped: Sequence[int] = (), waits: bool = True) -> list[RankFacts]:
+    """A mesh: each rank gathers along its row, then sums along its column; those that `swapped` the
+    names of the dimensions do it the other way round.
+    """
+    groups = {WORLD: (0, 1, 2, 3, 4, 5), **ROWS, **COLUMNS}
+    ranks = []
+    for number in range(6):
+        row, column = f"r{number // 3}", f"c{number % 3}"
+        first, second = (column, row) if number in swapped else (row, column)
+        made = [(GATHERS[0], first, GATHERS[1]), (SUMS[0], second, SUMS[1])]
+        together = {n for n in groups[first] if (n in swapped) == (number in swapped)}
+        made = made if together == {*groups[first]} else made[:1]
+        ranks.append(facts(number, made, groups, waits))
+    return ranks
+
+
+@pytest.mark.parametrize("culprit", [1, 4, 5])
+def test_who_makes_a_call_over_another_group_than_its_members_is_to_blame(culprit: int) -> None:
+    ranks = mesh_of_two_by_three([culprit])
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks) == ("members", (culprit,))
+    assert f"group of ranks {culprit % 3},{culprit % 3 + 3}" in found.sentence
+    assert find_mismatched_ranks(ranks) == (culprit,)
+
+
+def test_all_of_a_row_may_have_them_swapped() -> None:
+    """Half of the ranks mean something else than the other half: nobody can tell whose is wrong."""
+    found = find_mismatch(mesh_of_two_by_three([3, 4, 5]))
+    assert found is None or found.kind != "members"
+
+
+def test_in_a_mesh_in_order_groups_of_one_line_differ_and_nobody_is_wrong() -> None:
+    found = find_mismatch(mesh_of_two_by_three())
+    assert found is None or found.kind != "members"
+
+
+def test_where_one_has_not_come_to_that_line_nothing_is_said() -> None:
+    """Each goes round all groups that it is in, by their numbers: rank 4 waits in the second for
+    rank 1, which waits in the first for rank 0.
+    """
+    groups = {WORLD: (0, 1, 2, 3, 4, 5), "a": (0, 1, 2), "b": (1, 4), "c": (3, 4, 5)}
+    stands = {1: "a", 2: "a", 4: "b", 3: "c", 5: "c"}
+    ranks = [facts(0, [("new_group", WORLD, "train.py:5")], groups, waits=False)]
+    ranks += [facts(n, [("all_reduce", stands[n], "train.py:9")], groups) for n in range(1, 6)]
+    found = find_mismatch(ranks)
+    assert found is None or found.kind != "members"
+
+
+def test_a_line_that_goes_round_several_groups_says_nothing() -> None:
+    groups = {WORLD: (0, 1, 2, 3, 4, 5), "a": (0, 1, 2), "b": (1, 4), "c": (3, 4, 5)}
+    done = {0: ["a"], 1: ["a", "b"], 2: ["a"], 3: ["c"], 4: ["b", "c"], 5: ["c"]}
+    ranks = [
+        facts(n, [("all_reduce", name, "train.py:9") for name in done[n]], groups) for n in range(6)
+    ]
+    found = find_mismatch(ranks)
+    assert found is None or found.kind != "members"

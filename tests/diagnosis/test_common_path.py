@@ -300,6 +300,28 @@ def test_the_root_that_waits_for_what_others_give_is_not_named(name: str) -> Non
     assert judged(conditional, *[in_call("all_reduce", 25)] * 3).ranks.culprit == (0,)
 
 
+@pytest.mark.parametrize("rank_in_it", [1, 2])
+def test_who_is_not_its_root_waits_for_no_gifts(rank_in_it: int) -> None:
+    """The frame names the root, rank 0: another one that waits in it gives, and goes on once the
+    others come. They stand in a call before it that this one left out.
+    """
+    inside = in_call("reduce", 26)
+    (thread,) = inside.threads
+    told = (("dst", "0"), ("group_dst", "0"))
+    frames = (
+        replace(thread.frames[0], locals=told),
+        replace(thread.frames[1], locals=(("group", "None"),)),
+        *thread.frames[2:],
+    )
+    inside = replace(inside, threads=(replace(thread, frames=frames),))
+    looks = [in_call("scatter_object_list", 25)] * 4
+    looks[rank_in_it] = inside
+    assert judged(*looks).ranks.culprit == (rank_in_it,)
+    looks = [in_call("scatter_object_list", 25)] * 4
+    looks[0] = inside
+    assert judged(*looks).ranks.culprit == ()
+
+
 # ---- what the source around a frame shows --------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.base.process_facts import AsyncTask, Descriptor, Look, Socket
 from hangbisect.base.rank_history import SILENT
 from hangbisect.base.verdict_facts import Wait
@@ -117,10 +118,13 @@ def test_in_a_ring_of_loops_nobody_is_named_by_chance() -> None:
     assert note.startswith("ranks 0-3 ")
 
 
-def test_nor_is_a_rank_that_has_done_its_part_to_blame_for_a_ring_of_loops() -> None:
-    done = gone(1, 0, step=SILENT)
+@pytest.mark.parametrize("by", ["run", "attach"])
+def test_nor_is_a_rank_that_has_done_its_part_to_blame_for_a_ring_of_loops(by: str) -> None:
+    """Whether it told us of its steps, below `run`, or not, as `attach` sees it."""
+    done = gone(1, 0, step=SILENT if by == "run" else None)
     ranks = [done, *(rank(n, loop(*to(*{0, 2, 3} - {n}), LISTENS)) for n in (0, 2, 3))]
-    verdict = judge_job(job("still", world=4), sorted(ranks, key=lambda one: one.rank))
+    about = job("still", world=4, pipeline="")
+    verdict = judge_job(about, sorted(ranks, key=lambda one: one.rank))
     assert (verdict.ranks.culprit, verdict.cause) == ((), None)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hangbisect.base.process_facts import Kernel, Look
 from hangbisect.diagnosis.process_snapshot import merge_looks
 from hangbisect.diagnosis.public_calls import find_group_call, find_group_wait
 from hangbisect.diagnosis.verdict import judge_job
@@ -102,3 +105,83 @@ def test_a_library_that_waits_for_the_handle_of_an_operation_waits_for_its_peers
     computes = merge_looks([look(frame, "train train.py:9", call="", state="R")])
     assert computes is not None
     assert find_group_wait(computes) is None
+
+
+GLOO = Kernel(7, "pt_gloo_runloop", "S", "", None)
+FINISHES = ("Overlapped.finish train.py:28", "main train.py:63", "<module> train.py:72")
+
+
+def at_a_handle(*frames: str, calls: tuple[str, ...] = ("work.wait",), gloo: bool = True) -> Look:
+    """A rank in a line that calls these, of which the innermost frame is the job's own."""
+    one = look(*frames)
+    (thread,) = one.threads
+    inner = replace(thread.frames[0], calls=calls)
+    one = replace(one, threads=(replace(thread, frames=(inner, *thread.frames[1:])),))
+    return replace(one, kernel=(*one.kernel, GLOO)) if gloo else one
+
+
+def test_a_line_of_the_jobs_own_that_waits_for_a_handle_waits_for_its_peers() -> None:
+    """Work.wait() has no frame of Python's, as nothing else of that name in a process of a group
+    has that is asleep; native frames are read of two ranks at most.
+    """
+    view = merge_looks([at_a_handle(*FINISHES)])
+    assert view is not None
+    assert find_group_wait(view) == "collective"
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        at_a_handle(*FINISHES, gloo=False),
+        at_a_handle(*FINISHES, calls=("library.compute",)),
+        at_a_handle("Event.wait STD/threading.py:629", *FINISHES),
+        at_a_handle("finish SP/otherlib/handles.py:3", "main train.py:63"),
+    ],
+)
+def test_a_line_that_may_wait_for_something_else_waits_for_nobody(one: Look) -> None:
+    view = merge_looks([one])
+    assert view is not None
+    assert find_group_wait(view) is None
+
+
+IN_BARRIER = look(
+    "barrier SP/torch/distributed/distributed_c10d.py:5356",
+    "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+    "main train.py:66",
+    "<module> train.py:72",
+)
+
+
+def test_who_left_the_handles_of_all_others_is_to_blame() -> None:
+    """Three wait for reductions that were handed out, one is in the barrier behind them already."""
+    waits = at_a_handle(*FINISHES)
+    looks = (waits, waits, IN_BARRIER, waits)
+    ranks = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate(looks)]
+    found = judge_job(job("late", 4), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1, 3))
+
+
+def native(one: Look, *names: str) -> Look:
+    (thread,) = one.threads
+    first = thread.frames[0]
+    frames = tuple(replace(first, name=n, file="/lib/libtorch_cpu.so", native=True) for n in names)
+    return replace(one, threads=(replace(thread, frames=(*frames, *thread.frames)),))
+
+
+def test_what_native_frames_show_of_one_is_so_of_all_that_stand_in_its_line() -> None:
+    """Two ranks are looked at with native frames, and they are not the ones to blame for that."""
+    waits = look("Fused.sync fused.py:12", "main train.py:63", "<module> train.py:72")
+    shown = native(waits, "pthread_cond_wait", "c10d::Work::wait")
+    looks = (shown, waits, IN_BARRIER, waits)
+    ranks = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate(looks)]
+    found = judge_job(job("late", 4), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1, 3))
+
+
+def test_who_stands_in_another_line_is_not_told_by_that() -> None:
+    waits = look("Fused.sync fused.py:12", "main train.py:63", "<module> train.py:72")
+    shown = native(waits, "pthread_cond_wait", "c10d::Work::wait")
+    other = look("Fused.sync fused.py:40", "main train.py:63", "<module> train.py:72")
+    ranks = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate((shown, other))]
+    found = judge_job(job("late", 2), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((1,), (0,))

@@ -86,3 +86,35 @@ def test_ranks_in_different_places_are_not_compared() -> None:
     elsewhere = at({"epoch": 4}, "upload train.py:90", "train train.py:39", "main train.py:46")
     assert judged(polls(3), polls(3), polls(3), elsewhere).ranks.culprit != (0, 1, 2)
     assert judged(polls(3), polls(4), elsewhere, elsewhere).ranks.culprit != (1,)
+
+
+def at_handles(step: int) -> Look:
+    """A rank in request.wait() of a line of its own: of a send, a receive, or a collective."""
+    one = at({"step": step}, "exchange halo.py:23", "train train.py:36", "main train.py:46")
+    (thread,), (task,) = one.threads, one.kernel
+    assert task.syscall is not None
+    inner = replace(thread.frames[0], calls=("request.wait",))
+    asleep = replace(task, syscall=replace(task.syscall, name="futex"))
+    gloo = replace(asleep, comm="pt_gloo_runloop")
+    threads = (replace(thread, frames=(inner, *thread.frames[1:])),)
+    return replace(one, threads=threads, kernel=(asleep, gloo))
+
+
+def test_at_handles_a_rank_may_be_a_round_ahead_of_the_others() -> None:
+    """It has what its neighbour sent, and the others have not: nothing accuses it."""
+    verdict = judged(at_handles(1), at_handles(0), at_handles(0), at_handles(0))
+    assert verdict.ranks.culprit != (0,)
+    assert verdict.cause is None or verdict.cause.id != "other-round"
+
+
+def test_in_a_receive_as_well() -> None:
+    def receives(step: int, src: int) -> Look:
+        frames = (f"recv {C10D}:2799", "train train.py:36", "main train.py:46")
+        one = at({"step": step}, *frames, call="futex")
+        (thread,) = one.threads
+        inner = replace(thread.frames[0], locals=(("src", str(src)),))
+        return replace(one, threads=(replace(thread, frames=(inner, *thread.frames[1:])),))
+
+    verdict = judged(receives(1, 1), receives(0, 2), receives(0, 3), receives(0, 1))
+    assert verdict.cause is None or verdict.cause.id != "other-round"
+    assert 0 not in verdict.ranks.culprit

@@ -218,3 +218,31 @@ def test_a_queue_that_one_does_not_ask_waits_for_that_one() -> None:
     verdict = judged_on_hosts(*ranks, gone(3, 0))
     assert 2 in verdict.ranks.culprit
     assert verdict.ranks.waiting == (0, 1)
+
+
+def test_a_parent_that_serves_what_python_reads_is_no_store() -> None:
+    """The store of torch is asked in C++. Who reads from its starter by Python's own socket module
+    asks something else, and has not come to where the others wait.
+    """
+    served = Socket(5, "unix", "", "parameters", "ESTABLISHED", peer_pids=(100,))
+    listens = Socket(4, "unix", "parameters", "", "LISTEN")
+
+    def pushes(*more: Socket) -> Look:
+        frames = ("SocketIO.readinto STD/socket.py:706", "push train.py:47", "train train.py:66")
+        descriptors = (Descriptor(7, "socket", "socket:[5]", socket=served),)
+        one = look(*frames, call="recvfrom", descriptors=descriptors)
+        return replace(one, sockets=(served, *more))
+
+    asked = Socket(6, "tcp", "127.0.0.1:40", "127.0.0.1:8080", "ESTABLISHED", peer_pids=(50,))
+    asks = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse.begin STD/http/client.py:325",
+        "metadata train.py:52",
+        call="recvfrom",
+        descriptors=(Descriptor(8, "socket", "socket:[6]", socket=asked),),
+        ppid=50,
+        sockets=(asked,),
+    )
+    ranks = [rank(0, pushes(listens)), rank(1, pushes()), rank(2, asks), rank(3, pushes())]
+    found = judge_job(job("still", world=4, pipeline=""), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1, 3))

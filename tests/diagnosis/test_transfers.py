@@ -296,3 +296,127 @@ def test_a_ring_is_one_where_a_log_tells_of_it_as_well(kind: str) -> None:
 def test_a_send_and_its_receive_in_the_logs_are_no_ring() -> None:
     ranks = [logged(still(0, send(1)), "send", 1), logged(still(1, recv(0)), "recv", 0)]
     assert not judge_job_with_graph(job("late", 2), ranks)[1].deadlocks
+
+
+# ---- handles of several sends and receives -------------------------------------------------------
+
+
+def at_handles(rank_number: int, step: int, *peers: int) -> RankFacts:
+    """A rank that has handed out a send to and a receive from each peer, in each of `step` + 1
+    rounds, and waits for their handles in a line of the job's own.
+    """
+    one = look("exchange halo.py:23", "main train.py:38", "<module> train.py:49")
+    (thread,) = one.threads
+    inner, main, module = thread.frames
+    frames = (
+        replace(inner, calls=("request.wait",)),
+        replace(main, counters=(("step", step),)),
+        module,
+    )
+    gloo = replace(one.kernel[0], comm="pt_gloo_runloop")
+    one = replace(one, threads=(replace(thread, frames=frames),), kernel=(*one.kernel, gloo))
+    handed = [
+        (kind, peer) for _ in range(step + 1) for peer in peers for kind in ("isend", "irecv")
+    ]
+    operations = tuple(
+        Collective("0", kind, n, "halo.py:22 exchange", at=100.0 + n, done=None, peer=peer)
+        for n, (kind, peer) in enumerate(handed, 1)
+    )
+    return replace(still(rank_number, one), collectives=(CollectiveLog("ring", operations),))
+
+
+def test_a_neighbour_that_is_a_round_ahead_waits_for_the_one_that_is_not() -> None:
+    """Rank 0 has all that rank 1 sent it and asks it for more: the edge that does not come is
+    between others. That it is in another round accuses nobody.
+    """
+    ranks = [at_handles(0, 1, 1), *(at_handles(n, 0, n - 1, n + 1) for n in (1, 2))]
+    verdict = judge_job(job("late", 4, pipeline=""), [*ranks, at_handles(3, 0, 2)])
+    assert verdict.ranks.culprit == (1, 2, 3)
+    assert verdict.ranks.waiting == (0,)
+    assert verdict.cause is None or verdict.cause.id != "other-round"
+
+
+def test_who_waits_for_handles_waits_for_the_peers_that_they_name() -> None:
+    """Ranks 0 and 1 wait for one another, ranks 2 and 3 as well: nobody of the one pair waits for
+    the other.
+    """
+    ranks = [at_handles(0, 0, 1), at_handles(1, 0, 0), at_handles(2, 0, 3), at_handles(3, 0, 2)]
+    found = Snapshot(ranks).compare_ranks()
+    assert [found[n].other_awaited for n in range(4)] == [{1}, {0}, {3}, {2}]
+
+
+def sums_at_the_end(number: int, *, sent_to: int | None) -> RankFacts:
+    """A rank that has sent its part on, if it was to, and waits in the sum of all."""
+    sum_of_all = Collective("0", "all_reduce", 1, "halo.py:43 train", at=120.0, done=False)
+    sends = Collective("0", "isend", 1, "halo.py:31 run", at=110.0, done=None, peer=sent_to)
+    made = ([sends] if sent_to is not None else []) + [sum_of_all]
+    log = CollectiveLog("ring", tuple(made), {"0": (0, 1, 2, 3)})
+    return replace(still(number, call("all_reduce", 43, "None")), collectives=(log,))
+
+
+def test_a_send_by_a_handle_that_nobody_takes_is_a_message_left_out() -> None:
+    ranks = [
+        *(sums_at_the_end(n, sent_to=n + 1) for n in (0, 1)),
+        sums_at_the_end(2, sent_to=None),
+        at_handles(3, 0, 0),
+    ]
+    (log,) = ranks[3].collectives
+    only_sends = tuple(one for one in log.operations if one.kind == "isend")
+    groups = {"0": (0, 1, 2, 3)}
+    ranks[3] = replace(ranks[3], collectives=(replace(log, operations=only_sends, groups=groups),))
+    verdict = judge_job(job("late", 4, pipeline=""), ranks)
+    assert verdict.ranks.culprit == (0, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "message-left-out"
+    assert "rank 3 waits in isend" in verdict.cause.why.lower()
+
+
+def test_who_handed_a_message_out_and_stands_elsewhere_waits_for_nobody_to_take_it() -> None:
+    """Its receiver may take it after the sum."""
+    ranks = [sums_at_the_end(n, sent_to=n + 1) for n in range(3)]
+    handed_out = at_handles(3, 0, 0).collectives
+    asks = replace(still(3, SERVER), collectives=handed_out)
+    verdict = judge_job(job("late", 4, pipeline=""), [*ranks, asks])
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.cause is None or verdict.cause.id != "message-left-out"
+
+
+def stage(number: int, *made: tuple[str, int]) -> RankFacts:
+    """A stage of a pipeline that handed these out, and waits for the handle of the last."""
+    one = at_handles(number, 0)
+    operations = tuple(
+        Collective("0", kind, n, "pipe.py:9 step", at=100.0 + n, done=None, peer=peer)
+        for n, (kind, peer) in enumerate(made, 1)
+    )
+    return replace(one, collectives=(CollectiveLog("ring", operations, {"0": (0, 1, 2)}),))
+
+
+def forward(number: int, count: int) -> list[tuple[str, int]]:
+    """So many microbatches that stage `number` of three takes and hands on."""
+    takes = [("irecv", number - 1)] if number else []
+    gives = [("isend", number + 1)] if number < 2 else []
+    return [*takes, *gives] * count
+
+
+def test_of_two_stages_that_wait_for_one_another_the_one_that_stopped_taking_is_named() -> None:
+    """Stage 0 hands it a fifth microbatch, and stage 2 wants a fifth one of it."""
+    stages = [
+        stage(0, *forward(0, 5)),
+        stage(1, *forward(1, 4), ("irecv", 2)),
+        stage(2, *forward(2, 5)),
+    ]
+    verdict = judge_job(job("late", 3, pipeline=""), stages)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1,), (0, 2))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "message-left-out"
+    assert "has not taken message 5 of rank 0" in verdict.cause.why
+
+
+def test_where_all_that_was_handed_out_was_taken_none_of_the_two_is_told_from_the_other() -> None:
+    stages = [
+        stage(0, *forward(0, 4), ("irecv", 1)),
+        stage(1, *forward(1, 4), ("irecv", 2)),
+        stage(2, *forward(2, 5)),
+    ]
+    verdict = judge_job(job("late", 3, pipeline=""), stages)
+    assert verdict.ranks.culprit == (1, 2)

@@ -7,8 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hangbisect.base.process_facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Syscall, Thread
-from hangbisect.evidence.locks_in_source import add_code_locks
+from hangbisect.base.process_facts import (
+    FILE_LOCK,
+    CodeLock,
+    Frame,
+    Futex,
+    Kernel,
+    Look,
+    Syscall,
+    Thread,
+)
+from hangbisect.base.rank_facts import RankFacts
+from hangbisect.evidence.locks_in_source import add_code_locks, add_locks_of_others
+
+from ..diagnosis.made_up import rank
 
 Names = Callable[..., tuple[str, list[str]]]
 
@@ -199,6 +211,35 @@ def test_what_is_no_python_or_has_no_such_line_has_none(tmp_path: Path, source: 
     kernel = (Kernel(1, "python", "S", "", FOR_EVER),)
     look = Look(1.0, 1, 1, "python", (), 5.0, "S", "py-spy", (one,), kernel)
     assert add_code_locks(look) is look
+
+
+# ---- what several processes have -----------------------------------------------------------------
+
+
+def sharing(one: Look, pid: int, *pids: int) -> RankFacts:
+    """A rank whose first thread sleeps in a semaphore that these processes have too."""
+    futex = Futex(0x7F00, 0, file="/dev/shm/sem.mp-x1", sharers=pids) if pids else None
+    task = one.kernel[0]
+    syscall = replace(task.syscall, futex=futex) if task.syscall else None
+    kernel = (replace(task, tid=pid, syscall=syscall), *one.kernel[1:])
+    main, *rest = one.threads
+    one = replace(one, pid=pid, kernel=kernel, threads=(replace(main, os_id=pid), *rest))
+    return rank(pid - 100, replace(one, threads=(replace(main, name="MainThread"), *rest)))
+
+
+def test_what_a_rank_stands_inside_is_read_where_others_want_it(tmp_path: Path) -> None:
+    waits = add_code_locks(seen(tmp_path, (1, frame("def load", "with self._lock"))))
+    has = seen(tmp_path, (9, frame("def load")))
+    found = add_locks_of_others([sharing(waits, 100, 101, 102), sharing(has, 101)])
+    (frames,) = [thread.frames for thread in found[1].looks[-1].threads]
+    assert [one.name for one in frames[0].inside] == ["self._lock"]
+
+
+def test_it_is_not_read_of_one_that_does_not_share_it(tmp_path: Path) -> None:
+    waits = add_code_locks(seen(tmp_path, (1, frame("def load", "with self._lock"))))
+    has = seen(tmp_path, (9, frame("def load")))
+    ranks = [sharing(waits, 100, 102), sharing(has, 101)]
+    assert add_locks_of_others(ranks)[1] is ranks[1]
 
 
 # ---- which lock it is ----------------------------------------------------------------------------

@@ -77,8 +77,8 @@ def _below_a_condition(scene: Scene) -> Found | None:
 
 
 def _another_call_in_its_place(scene: Scene) -> Found | None:
-    """The logs show different collectives in the same place: another kind, order or size."""
-    found = find_logged_mismatch(scene, "different", "order", "shape")
+    """The logs show different collectives in the same place: another kind, order, size or group."""
+    found = find_logged_mismatch(scene, "different", "order", "shape", "members")
     return None if found is None else Found(found.sentence, list_mismatch_values(found))
 
 

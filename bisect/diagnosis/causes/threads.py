@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
 from ..blocked_syscalls import POLL_CALLS
@@ -293,6 +294,20 @@ def _nobody_there_to_have_it(scene: Scene) -> Found | None:
     return Found("no child of it lives that could have it")
 
 
+def _a_rank_may_have_it(scene: Scene) -> Found | None:
+    """A rank that lives shares the lock and does not sleep in it: it may have it."""
+    subject, view = scene.subject, scene.view
+    futex = view.call.futex if view is not None and view.call is not None else None
+    if subject is None or futex is None or not futex.sharers:
+        return None
+    for other in scene.living:
+        if other.host == subject.host and other.pid in futex.sharers:
+            calls = (task.syscall for task in other.looks[-1].kernel)
+            if all(c is None or c.futex is None or c.futex.file != futex.file for c in calls):
+                return Found(f"{name_rank(other.rank)} shares it, and does not wait for it")
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -390,6 +405,7 @@ CAUSES = (
         signs=(
             need(_waits_for_a_shared_lock, 0.5),
             also(_nobody_there_to_have_it, 0.35),
+            unless(_a_rank_may_have_it),
         ),
         why="In {place} it waits for a lock or semaphore that processes share. Whoever had it "
         "ended without giving it back, or it took it twice: nothing frees such a lock then.",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from hangbisect.base.process_facts import Descriptor, Futex, Look, Socket
-from hangbisect.diagnosis.verdict import judge_job
+import pytest
+from hangbisect.base.process_facts import CodeLock, Descriptor, Futex, Look, Socket
+from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
-from ..made_up import held, job, look, rank
+from ..made_up import held, job, look, rank, silent_peer
 from .scenes import Facts, Shows, causes_of
 from .seen import FOREVER, LOCK, SHARED, TIMED, beside, first, native, with_futex, worker
 
@@ -354,3 +356,79 @@ def test_a_thread_of_a_pool_that_is_in_a_task_is_a_producer_whatever_the_task_is
     assert "dead-producer" in causes_of(
         (job(), [first(beside(RESULT, ("ThreadPoolExecutor-0_0", work))), held(1)])
     )
+
+
+# ---- a semaphore of several ranks ----------------------------------------------------------------
+
+
+def takes_lock(name: str, file: str, *pids: int) -> Look:
+    """A process that waits in `with NAME:` for a semaphore that these processes share."""
+    one = shared_with(
+        taken("SemLock.__enter__ STD/multiprocessing/synchronize.py:95", f"load {file}:35"), *pids
+    )
+    return _with_locks(one, takes=CodeLock(name, "0x7f11"))
+
+
+def stands_inside(name: str, file: str, *frames: str, **more: Any) -> Look:
+    """A process within `with NAME:`, in a function that the one in `file` has called."""
+    return _with_locks(look(*frames, f"load {file}:36", **more), inside=(CodeLock(name, "0x7f22"),))
+
+
+def _with_locks(one: Look, **locks: Any) -> Look:
+    (thread,) = one.threads
+    frames = (*thread.frames[:-1], replace(thread.frames[-1], **locks))
+    return replace(one, threads=(replace(thread, frames=frames),))
+
+
+IN_BARRIER = (
+    "barrier SP/torch/distributed/distributed_c10d.py:5356",
+    "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+    "load_cached train.py:23",
+)
+
+
+def test_a_lock_of_ranks_is_had_by_the_one_that_stands_inside_of_it() -> None:
+    """Its barrier is for those that wait for its lock: a ring, which no dead owner made."""
+    pids = (50, 100, 101, 102)  # the program that made it has it too
+    waits = takes_lock("loading", "train.py", *pids)
+    meets = stands_inside("loading", "train.py", *IN_BARRIER)
+    ranks = [rank(0, waits, waits), rank(1, waits, waits), rank(2, meets, meets)]
+    found, graph = judge_job_with_graph(job(world=3), ranks)
+    assert found.waits_for is not None
+    assert found.ranks.culprit == (0, 1, 2)
+    assert graph.waiting >= {0, 1, 2}
+    assert found.cause is not None
+    assert found.cause.id == "deadlock"
+
+
+def test_who_has_it_and_waits_for_something_else_is_to_blame() -> None:
+    waits = takes_lock("self.slots", "train.py", 100, 101, 102)
+    reads = stands_inside(
+        "self.slots", "train.py", "fetch data.py:7", call="recvfrom", descriptors=(silent_peer(),)
+    )
+    ranks = [rank(0, waits, waits), rank(1, reads, reads), rank(2, waits, waits)]
+    found = judge_job(job(world=3), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((1,), (0, 2))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        stands_inside("self._lock", "train.py", *IN_BARRIER),  # another lock
+        stands_inside("loading", "cache.py", *IN_BARRIER),  # a name of another file
+        look(*IN_BARRIER, "load train.py:40"),
+    ],
+)
+def test_of_a_lock_that_a_living_rank_may_have_nobody_says_that_its_owner_ended(
+    other: Look,
+) -> None:
+    waits = takes_lock("loading", "train.py", 100, 101, 102)
+    ranks = [rank(0, waits, waits), rank(1, waits, waits), rank(2, other, other)]
+    found = causes_of((job(world=3), ranks))
+    assert "dead-owner" not in found
+
+
+def test_where_all_that_share_it_sleep_in_it_its_owner_has_ended() -> None:
+    waits = takes_lock("loading", "train.py", 100, 101, 102)
+    found = causes_of((job(world=3), [rank(n, waits, waits) for n in range(3)]))
+    assert "dead-owner" in found
