@@ -129,9 +129,7 @@ class Watch:
             if now - self._reminded > REMIND_EVERY:
                 self._reminded = now
                 await self._try("remind ranks", self.server.remind)
-            if self._training.has_verdict:
-                training = self._training.hear_after_verdict
-                await self._try("read the pulse of the training", training)
+            await self._try("read the pulse of the training", self._training.hear_what_comes)
             if job.verdict is None or not job.was_ended:
                 await self._try("join the other nodes", self._join_other_nodes)
                 await self._try(JUDGE, functools.partial(self._find_reason_to_end, now))
@@ -187,6 +185,9 @@ class Watch:
 
     async def _leave_other_nodes(self, why: str) -> None:
         nodes, self.job.nodes = self.job.nodes, None
+        joining, self._joining = self._joining, None  # they may be joined once more
+        if joining is not None:
+            joining.cancel()
         if nodes is not None:
             with self.job.failures.of("leave the other nodes"):
                 await nodes.end(why)
