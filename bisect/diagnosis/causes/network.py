@@ -177,6 +177,9 @@ def _talks_to_a_server(scene: Scene) -> Found | None:
 
 def _spans_nodes(scene: Scene) -> Found | None:
     """The job has ranks on other nodes."""
+    hosts = {facts.host for facts in scene.ranks}
+    if len(hosts) > 1:
+        return Found(f"the ranks are on {len(hosts)} hosts")
     here, world = len(scene.job.local_ranks), scene.job.world_size
     return Found(f"{here} of {world} ranks are on this node") if world > here else None
 
