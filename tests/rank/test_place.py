@@ -41,14 +41,6 @@ PMI = {
 
 
 @pytest.mark.parametrize("environ", [TORCHRUN, OPEN_MPI, SLURM, PMI])
-def test_who_is_no_rank_yet_has_no_world_whatever_is_exported() -> None:
-    """A script that starts ranks itself: WORLD_SIZE is for them, and they may be on more nodes."""
-    place = find_place({"WORLD_SIZE": "4", "MASTER_ADDR": "n01", "MASTER_PORT": "1"})
-    assert (place.rank, place.world_size, place.local_world_size) == (0, 1, 1)
-    by_hand = find_place({"WORLD_SIZE": "4", "LOCAL_RANK": "0"})  # passes for a rank in Lightning
-    assert by_hand.world_size == 4
-
-
 def test_each_launcher_tells_the_same_in_its_own_words(environ: dict[str, str]) -> None:
     place = find_place(environ)
     assert (place.rank, place.local_rank) == (5, 1)
@@ -67,6 +59,14 @@ def test_torchrun_under_slurm_counts_as_torchrun() -> None:
     outer = SLURM | {"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
     place = find_place(TORCHRUN | outer)
     assert (place.rank, place.world_size, place.local_rank, place.attempt) == (5, 8, 1, 2)
+
+
+def test_who_is_no_rank_yet_has_no_world_whatever_is_exported() -> None:
+    """A script that starts ranks itself: WORLD_SIZE is for them, and they may be on more nodes."""
+    place = find_place({"WORLD_SIZE": "4", "MASTER_ADDR": "n01", "MASTER_PORT": "1"})
+    assert (place.rank, place.world_size, place.local_world_size) == (0, 1, 1)
+    by_hand = find_place({"WORLD_SIZE": "4", "LOCAL_RANK": "0"})  # passes for a rank in Lightning
+    assert by_hand.world_size == 4
 
 
 @pytest.mark.parametrize("name", ["bash", "interactive"])
