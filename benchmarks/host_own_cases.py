@@ -375,7 +375,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         command=_torchrun(3, 1, _STATIC, "tokenizer_process"),
         before=((0, _CORPUS), (1, _BAD_CORPUS), (2, _CORPUS)),
         culprit=1,
-        causes=("worker-dead", "dead-producer"),
+        causes=("worker-dead", "dead-producer", "pipe-writer-gone"),
         at="get|recv|poll",
     ),
     OwnCase(
@@ -423,7 +423,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         commands={1: _torchrun(3, 1, _C10D % "night", "gloo_plain")},
         late=(1, 3.0),
         causes=("nodes-not-joined",),
-        says="nnodes[= ]3",
+        says="nnodes is 2 on n1 and 3 on n2",
     ),
     # ---- healthy -----------------------------------------------------------------------------
     OwnCase(

@@ -73,7 +73,7 @@ def connect():
 
 def gradients_of(step, weights):
     found = {"layer": weights["layer"] - step % 7, "bias": weights["bias"] + 1.0}
-    if os.path.exists("/tmp/unfreeze") and step > 3000:
+    if os.path.exists("/tmp/unfreeze") and step > 300:
         found["embedding"] = 0.5
     return found
 
