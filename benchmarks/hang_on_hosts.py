@@ -437,6 +437,8 @@ def find_wrong_blame(case: Case, told: Told) -> list[str]:
     blamed = verdict["ranks"]["culprit"]
     hosts = {one["host"] for one in verdict["where"] if one["rank"] in blamed}
     if isinstance(case, OwnCase):
+        if tuple(blamed) in case.or_blamed:
+            return []
         if told.way == "attach" and tuple(blamed) in case.by_stacks:
             return []
         if case.on_host and len(blamed) <= 1:
