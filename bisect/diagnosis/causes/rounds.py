@@ -125,6 +125,7 @@ CAUSES = (
             "DistributedSampler (Lightning's default), drop_last=True: leaves out some examples",
             "iterable data sets: the same number of batches on every rank (limit_train_batches)",
             "`with model.join():` of DDP: the others go on without the rank that is through",
+            "where all have as many: look for what skips one (continue, a caught exception)",
         ),
         references=(f"{_PL}#9851", f"{_PL}#11242", "Lightning-AI/litData#129"),
     ),

@@ -183,9 +183,10 @@ def test_a_store_that_has_answered_is_one() -> None:
 def test_a_store_of_the_job_that_stands_still_is_no_stranger() -> None:
     listens = Socket(5, "tcp6", "[::]:9300", "", "LISTEN")
     facts, ranks = with_others(asks_for_a_store())
-    serves = replace(ranks[0].looks[-1], sockets=(listens,))
-    ranks[0] = replace(ranks[0], looks=(serves,) * len(ranks[0].looks))
-    assert "foreign-store" not in causes_of((facts, ranks))
+    first, *others = ranks
+    serves = replace(first.looks[-1], sockets=(listens,))
+    first = replace(first, looks=(serves,) * len(first.looks))
+    assert "foreign-store" not in causes_of((facts, [first, *others]))
 
 
 def test_of_a_rank_that_is_not_seen_it_may_be_the_store() -> None:
