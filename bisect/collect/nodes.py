@@ -191,7 +191,8 @@ def _take_back_ends(node: RecordedNode) -> RecordedNode:
 
 
 def _was_told_to_end(facts: RankFacts) -> bool:
-    return facts.left and facts.status in ENDED_ON_REQUEST and not facts.error
+    """Return whether a rank of a node that was interrupted ended by that, as far as is known."""
+    return facts.left and facts.status in (*ENDED_ON_REQUEST, None) and not facts.error
 
 
 def _take_back_end(facts: RankFacts) -> RankFacts:

@@ -130,8 +130,8 @@ def test_what_fails_once_a_hang_was_ended_is_not_the_answer() -> None:
     assert any("n1" in note and "rank 0" in note for note in found.notes), found.notes
 
 
-@pytest.mark.parametrize("status", [-15, -2, -1])
-def test_who_was_told_to_end_once_another_node_stood_still_did_not_die(status: int) -> None:
+@pytest.mark.parametrize("status", [-15, -2, -1, None])  # None: who started it has the status
+def test_who_was_told_to_end_once_another_node_stood_still_did_not_die(status: int | None) -> None:
     """A person ends a job that stands still: on the node that had not judged yet, its ranks end."""
     waits = on("n2", rank(1, ALL_REDUCE, ALL_REDUCE))
     stands = node("n2", waits, outcome="silent", at=120.0)
