@@ -192,3 +192,12 @@ def test_a_store_of_the_job_that_stands_still_is_no_stranger() -> None:
 def test_of_a_rank_that_is_not_seen_it_may_be_the_store() -> None:
     facts, ranks = with_others(asks_for_a_store())
     assert "foreign-store" not in causes_of((facts, ranks[1:]))
+
+
+def test_a_node_that_heard_two_processes_say_one_number_tells_of_them() -> None:
+    ranks = [rank(0, GROUP), rank(1, GROUP), rank(2, GROUP, twin=27, host="n2")]
+    found = causes_of((job(world=4), ranks))
+    assert next(iter(found)) == "duplicate-rank"
+    assert "rank 2" in found["duplicate-rank"].matched[0]
+    waits = [rank(0, ALL_REDUCE), rank(1, ALL_REDUCE, twin=27)]
+    assert "duplicate-rank" not in causes_of((job(), waits))
