@@ -342,12 +342,13 @@ class Watch:
             await inspection.look()
             inspection.remember_places()
         elif absent := self._absent.late(now):
-            from .inspection import Inspection
+            from .inspection import take_series
 
-            inspection = Inspection(job)
-            await inspection.look()
+            # By one look alone who is still at work for its own start would pass for stuck.
+            inspection = await take_series(job)
             never_came = await absent
-            if not self._is_paused():
+            came = {facts.rank for facts in never_came} & job.members.by_rank.keys()
+            if not self._is_paused() and not came and not find_job_end(job):
                 seen = inspection.snapshot()
                 await close_job(job, self.server, "late", seen.update([*seen.ranks, *never_came]))
 

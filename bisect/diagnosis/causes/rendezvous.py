@@ -26,6 +26,9 @@ _CODE_OF_TORCH = re.compile(r"/libtorch[^/]*\.so")
 
 def _same_rank_twice(scene: Scene) -> Found | None:
     """Two processes make the group with the same rank."""
+    if (one := next((r for r in scene.living if r.twin is not None), None)) is not None:
+        pids = f"{one.twin} and {one.pid}"
+        return Found(f"processes {pids} on {one.host} both say that they are rank {one.rank}")
     counted = Counter(n for r in scene.living if (n := _rank_it_claims(scene, r)) is not None)
     twice = next((n for n, times in counted.items() if times > 1), None)
     if twice is None:
