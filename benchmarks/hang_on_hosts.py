@@ -414,9 +414,16 @@ def find_faults(case: Case, told: Told) -> list[str]:
         wrong.append(f"cause {cause or 'none'}")
     if case.says and not re.search(case.says, json.dumps(verdict)):
         wrong.append(f"does not say {case.says}")
+    if isinstance(case, OwnCase) and case.at and not re.search(case.at, _place(verdict)):
+        wrong.append(f"at {_place(verdict)}")
     if told.printed != 1:
         wrong.append(f"said {told.printed} times")
     return wrong
+
+
+def _place(verdict: dict[str, Any]) -> str:
+    """Return where who is to blame stands: the call, and its frame."""
+    return " ".join(str(verdict.get(name) or "") for name in ("call", "frame"))
 
 
 def is_healthy(case: Case) -> bool:
@@ -430,6 +437,8 @@ def find_wrong_blame(case: Case, told: Told) -> list[str]:
     blamed = verdict["ranks"]["culprit"]
     hosts = {one["host"] for one in verdict["where"] if one["rank"] in blamed}
     if isinstance(case, OwnCase):
+        if tuple(blamed) in case.or_blamed:
+            return []
         if told.way == "attach" and tuple(blamed) in case.by_stacks:
             return []
         if case.on_host and len(blamed) <= 1:

@@ -40,6 +40,8 @@ class OwnCase(Case):
     # Shell commands before the job, by host; one that ends in "&" goes on beside it.
     before: tuple[tuple[int, str], ...] = ()
     late: tuple[int, float] = (-1, 0.0)  # a host, and how many seconds it comes later
+    or_blamed: tuple[tuple[int, ...], ...] = ()  # right as well: chance decides which it is
+    at: str = ""  # a regular expression, found in the call or the step of who is to blame
     on_host: str = ""  # the host to blame, where the launcher decides which rank it has
     by_stacks: tuple[tuple[int, ...], ...] = ()  # right for attach, which sees no log, as well
     causes_by_stacks: tuple[str, ...] = ()

@@ -63,6 +63,50 @@ printf 'import time\nend = time.monotonic() + 25\nwhile time.monotonic() < end:\
 printf '    sum(range(100000))\n' >> /tmp/cc.py && echo 'exec python /tmp/cc.py' > /tmp/build.sh
 """
 
+_SHARDS = """\
+python -c "
+import socket, struct, threading
+server = socket.create_server(('', 9320))
+gate = threading.Lock()
+gate.acquire()
+def serve(connection):
+    shard = struct.unpack('!I', connection.recv(4))[0]
+    for number in range(120):
+        if shard == 3 and number == 50:
+            gate.acquire()
+        connection.sendall(struct.pack('!I8f', 32, *[number] * 8))
+    connection.close()
+while True:
+    threading.Thread(target=serve, args=(server.accept()[0],)).start()
+" &"""
+_STORE = """\
+python -c "
+import time, torch.distributed as dist
+store = dist.TCPStore('0.0.0.0', 9330, is_master=True, wait_for_workers=False)
+time.sleep(100000)
+" &"""
+_STOPS = (
+    "while ! test -s /tmp/train.pid; do sleep 0.3; done; "
+    "sleep 6; kill -STOP $(cat /tmp/train.pid) &"
+)
+_OWN_NAME = (
+    "sed 's/.* n%d$/127.0.1.1 n%d/' /etc/hosts > /tmp/hosts && mount --bind /tmp/hosts /etc/hosts"
+)
+_CORPUS = "for i in $(seq 0 79); do echo some words of line $i; done > /tmp/corpus.txt"
+_BAD_CORPUS = (
+    "(for i in $(seq 0 30); do echo some words of line $i; done; "
+    "printf 'caf\\351 au lait\\n'; seq 32 90) > /tmp/corpus.txt"
+)
+_BATCHES = (
+    "mkdir /tmp/batches && for i in $(seq 10 29); do "
+    """echo '{"inputs": [[1, 2, 3, 4.5], [2, 3, 4, 5]]}' > /tmp/batches/$i.json; done"""
+)
+_OLD_LOCK = r"mkdir /tmp/vocabulary && printf '4711\nbuild-host\n' > /tmp/vocabulary/vocab.lock"
+_READER = (
+    "mkfifo /tmp/upload && python -c \"import time; f = open('/tmp/upload', 'rb', buffering=0)\n"
+    'while f.read(65536): time.sleep(2)"'
+)
+
 OWN_CASES: tuple[OwnCase, ...] = (
     OwnCase(
         name="own-loader",
@@ -218,6 +262,170 @@ OWN_CASES: tuple[OwnCase, ...] = (
         culprit=2,
         causes=("different-master", "nobody-serves-the-store"),
     ),
+    # Rank 0 marks its checkpoint as complete, in a folder that only its own machine has.
+    OwnCase(
+        name="own-marker",
+        program="hsdp_checkpoint",
+        nodes=2,
+        a_node=2,
+        agents=True,
+        command=_torchrun(2, 2, _STATIC, "hsdp_checkpoint"),
+        culprit=2,
+        causes=("polling-loop",),
+        at="sleep|COMPLETE|save",
+    ),
+    OwnCase(
+        name="own-rank-twice",
+        program="rank_list",
+        nodes=2,
+        a_node=2,
+        command="python rank_list.py",
+        before=((0, "echo 0 1 > /tmp/ranks.txt"), (1, "echo 2 2 > /tmp/ranks.txt")),
+        on_host="n2",
+        causes=("duplicate-rank",),
+        at="init_process_group",
+    ),
+    # The port of an earlier configuration: what listens there now says nothing.
+    OwnCase(
+        name="own-store-port",
+        program="head_store",
+        nodes=3,
+        command="python head_store.py",
+        environ={n: {"CLUSTER_STORE": f"n4:{(9330, 9300, 9330)[n]}"} for n in range(3)},
+        before=((_OUTSIDE, _STORE),),
+        culprit=1,
+        causes=("different-master", "foreign-store", *_SERVICES),
+        at="TCPStore|connect",
+    ),
+    # As Debian writes /etc/hosts: a machine's own name means the machine itself. Ports decide which
+    # of the two connects, and is refused in the end.
+    OwnCase(
+        name="own-loopback-name",
+        program="gloo_plain",
+        kind="raises",
+        nodes=2,
+        agents=True,
+        command=_torchrun(2, 1, _STATIC, "gloo_plain"),
+        before=((0, _OWN_NAME % (1, 1)), (1, _OWN_NAME % (2, 2))),
+        culprit=1,
+        or_blamed=((0,),),
+        causes=("hostname-is-loopback",),
+        outcomes=("hang", "silent", "crash"),
+    ),
+    OwnCase(
+        name="own-master-local",
+        program="gloo_plain",
+        nodes=3,
+        command="python gloo_plain.py",
+        environ={n: {"MASTER_ADDR": "trainhead"} for n in range(3)},
+        before=(
+            (0, _hosts_file("10.77.0.1")),
+            (1, _hosts_file("127.0.0.1")),
+            (2, _hosts_file("10.77.0.1")),
+        ),
+        culprit=1,
+        causes=("different-master", "nobody-serves-the-store", "master-is-loopback"),
+        at="init_process_group",
+    ),
+    # Rank 2 takes itself for a teacher: torch lets it pass by what it is no member of, and rank 3
+    # waits in its group alone. Stacks alone show that 2 and 3 wait for one another.
+    OwnCase(
+        name="own-other-group",
+        program="distillation",
+        nodes=4,
+        agents=True,
+        command=_torchrun(4, 1, _STATIC, "distillation"),
+        before=tuple(
+            (n, f"""echo '{{"role": "{"student" if n == 3 else "teacher"}"}}' > /tmp/role.json""")
+            for n in range(4)
+        ),
+        culprit=2,
+        causes=("rank-conditional-collective", "collective-mismatch"),
+        at="barrier",
+        by_stacks=((2, 3),),
+        causes_by_stacks=("deadlock",),
+    ),
+    OwnCase(
+        name="own-updater",
+        program="parameter_server",
+        nodes=3,
+        command="python parameter_server.py",
+        environ={n: {"SERVER_HOST": "n3"} for n in range(3)},
+        before=((1, "touch /tmp/unfreeze"),),
+        culprit=2,
+        causes=("dead-producer",),
+        at="get|acquire",
+    ),
+    OwnCase(
+        name="own-data-service",
+        program="data_service",
+        nodes=2,
+        a_node=2,
+        agents=True,
+        command=_torchrun(2, 2, _STATIC, "data_service"),
+        environ={n: {"DATA_SERVICE": "n3:9320"} for n in range(2)},
+        before=((_OUTSIDE, _SHARDS),),
+        culprit=3,
+        causes=("worker-stuck", *_SERVICES),
+    ),
+    OwnCase(
+        name="own-tokenizer",
+        program="tokenizer_process",
+        nodes=3,
+        agents=True,
+        command=_torchrun(3, 1, _STATIC, "tokenizer_process"),
+        before=((0, _CORPUS), (1, _BAD_CORPUS), (2, _CORPUS)),
+        culprit=1,
+        causes=("worker-dead", "dead-producer", "pipe-writer-gone"),
+        at="get|recv|poll",
+    ),
+    OwnCase(
+        name="own-old-lock",
+        program="vocabulary_cache",
+        nodes=3,
+        agents=True,
+        command=_torchrun(3, 1, _STATIC, "vocabulary_cache"),
+        before=((2, _OLD_LOCK),),
+        culprit=2,
+        causes=("lock-file-left", "lock-file-without-owner"),
+        at="lock|acquire",
+    ),
+    # Rank 2 goes on after a batch without its backward: the others wait in theirs, the last one.
+    OwnCase(
+        name="own-skipped-batch",
+        program="skips_bad_batches",
+        nodes=3,
+        agents=True,
+        command=_torchrun(3, 1, _STATIC, "skips_bad_batches"),
+        before=(
+            *((n, _BATCHES) for n in range(3)),
+            (2, """echo '{"inputs": [[1, 2, 3], [2, 3]]}' > /tmp/batches/22.json"""),
+        ),
+        culprit=2,
+        causes=("swallowed-exception", "rank-conditional-collective", "uneven-rounds"),
+        at="barrier",
+    ),
+    OwnCase(
+        name="own-stopped",
+        program="long_steps",
+        nodes=4,
+        agents=True,
+        command=_torchrun(4, 1, _STATIC, "long_steps"),
+        before=((2, _STOPS),),
+        culprit=2,
+        causes=("stopped",),
+    ),
+    OwnCase(
+        name="own-other-nnodes",
+        program="gloo_plain",
+        nodes=2,
+        agents=True,
+        command=_torchrun(2, 1, _C10D % "night", "gloo_plain"),
+        commands={1: _torchrun(3, 1, _C10D % "night", "gloo_plain")},
+        late=(1, 3.0),
+        causes=("nodes-not-joined",),
+        says="nnodes is 2 on n1 and 3 on n2",
+    ),
     # ---- healthy -----------------------------------------------------------------------------
     OwnCase(
         name="own-healthy-late",
@@ -260,6 +468,38 @@ OWN_CASES: tuple[OwnCase, ...] = (
             (0, "mkdir /tmp/data && touch /tmp/data/_SUCCESS"),
             (1, "(sleep 45; mkdir /tmp/data; touch /tmp/data/_SUCCESS) &"),
         ),
+        healthy=True,
+        ask_at=20.0,
+    ),
+    OwnCase(
+        name="own-healthy-c10d-late",
+        program="gloo_plain",
+        nodes=3,
+        agents=True,
+        command=_torchrun(3, 1, _C10D % "late", "gloo_plain"),
+        late=(1, 40.0),
+        healthy=True,
+        ask_at=22.0,
+    ),
+    OwnCase(
+        name="own-healthy-slow-host",
+        program="slow_host",
+        nodes=3,
+        agents=True,
+        command=_torchrun(3, 1, _STATIC, "slow_host"),
+        environ={1: {"SEARCH_SECONDS": "12"}},
+        healthy=True,
+        ask_at=25.0,
+    ),
+    OwnCase(
+        name="own-healthy-checkpoint",
+        program="slow_checkpoint",
+        nodes=2,
+        a_node=2,
+        agents=True,
+        command=_torchrun(2, 2, _STATIC, "slow_checkpoint"),
+        environ={1: {"CHECKPOINT": "/tmp/upload"}},
+        before=((1, _READER + " &"),),
         healthy=True,
         ask_at=20.0,
     ),

@@ -6,6 +6,7 @@ The same in all that read a run folder: a matrix, a search, `show` and the repor
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ BADNESS = (
 )
 STANDS_STILL = ("hang", "silent")  # outcomes of a job in which nothing moves
 CUT_SHORT = (*STANDS_STILL, "slow")  # outcomes with which a job that lives is ended
+# Statuses of ranks that a person, or their launcher, has told to end.
+ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 # The folder of a part, inside that of the job or of a node.
 _PART = re.compile(r"node-[\w.-]{1,64}|attempt-\d{1,6}|job-\d{1,6}", re.ASCII)
 

@@ -67,7 +67,10 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         world = local_world = _get_number(environ, "WORLD_SIZE", 1)
     else:
         rank = _get_number(environ, names.rank, 0)
-        world = _get_number(environ, names.world_size, 1)
+        # Alone it is for ranks that are to be started, on other nodes too: of this one it says
+        # nothing. With LOCAL_RANK Lightning takes itself for one of them.
+        is_rank = dialect is not None or "LOCAL_RANK" in environ
+        world = _get_number(environ, names.world_size, 1) if is_rank else 1
         local_rank = _get_number(environ, names.local_rank, rank)
         local_world = (launcher_env.local_size(environ, dialect) if dialect else None) or world
     counted = dialect is None or joined or _is_counted(environ, dialect, world)

@@ -56,6 +56,8 @@ class Frame:
     # As the source shows: the counters of the loops of the job's own around the line, and what they
     # are: (("epoch", 3), ("step", 41)).
     counters: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    # As the source shows: the first and the last line of the innermost loop around the line.
+    loop: tuple[int, ...] = field(default=(), compare=False)
     # The whole numbers that local variables of the job's own functions are.
     numbers: tuple[tuple[str, int], ...] = field(default=(), compare=False, metadata=INSIDE)
     # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").

@@ -170,6 +170,7 @@ class RankFacts:
     local_rank: int = 0
     pid: int | None = None
     host: str = ""
+    twin: int | None = None  # pid of another process of its node that says that it is this rank
     reached: int = 0  # number of the last checkpoint it finished; its step is the one after
     held: bool = False  # it waits in our own barrier, after `reached`
     phase: str | None = None  # of its step, the last one it announced

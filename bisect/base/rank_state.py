@@ -39,6 +39,7 @@ class RankState:
     environment: dict[str, str] = field(default_factory=dict)
     python: str = ""
     executable: str = ""
+    twin: int | None = None  # pid of another local rank here that said, living, that it is this one
     contradictions: tuple[str, ...] = ()  # sentences: what launchers' variables say of it differs
     # where it is
     step: int = 1
@@ -240,6 +241,7 @@ class NodeRanks:
         stays = known.stays if known is not None else Stays([] if self._remembers else None)
         stays.close_all(at, is_left=True)  # another process is this rank now
         stays.importing = None
+        twin = known.pid if known is not None and _is_twin(known, hello) else None
         before = self.by_rank.get(-1 if hello.instead_of is None else hello.instead_of)
         if before is not None and before.pid == hello.pid:
             del self.by_rank[before.rank]  # it knows better now which rank it is
@@ -259,12 +261,16 @@ class NodeRanks:
             python=hello.python,
             executable=hello.executable,
             contradictions=hello.contradictions,
+            twin=twin,
             stays=stays,
             entered=at,
             since=at,
             moved_at=at,
             spoke=at,
         )
+        if any(member.twin is not None for member in self):
+            # What each says of the numbers of this node does not go together: none is missed.
+            self.expected, self.local_size = set(self.by_rank), 0
         if self.user_steps is not None:
             self.user_steps.greet(self.by_rank[rank])
 
@@ -402,6 +408,19 @@ class NodeRanks:
         if self.user_steps is not None:
             return member.open[-1].step if member.open else member.inside
         return next((c for c in self.table if c.number == member.step), None)
+
+
+def _is_twin(known: RankState, hello: events.Hello) -> bool:
+    """Return whether the rank that says hello and the one that is known live side by side, and are
+    two: what a rank starts, and what comes after it, has its LOCAL_RANK as well.
+    """
+    return (
+        known.pid != hello.pid
+        and not known.has_left
+        and hello.instead_of is None
+        and known.attempt == hello.attempt
+        and known.local_rank not in (-1, hello.local_rank)
+    )
 
 
 def _waits_behind(stay: Stay, number: int) -> bool:

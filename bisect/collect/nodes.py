@@ -14,6 +14,7 @@ from ..base.addresses import host_of, is_loopback, port_of
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.node_record import NodeClock, NodeRecord
+from ..base.outcomes import ENDED_ON_REQUEST, STANDS_STILL
 from ..base.process_facts import Look, Socket
 from ..base.rank_facts import (
     ClockOffset,
@@ -77,6 +78,7 @@ def judge_nodes(
     """
     ended, judged, later = _choose_nodes(nodes)
     first = nodes[0].record.clock
+    judged, told = _forget_who_was_told_to_end(judged)
     ranks, doubles = _join_ranks(judged, first)
     facts = _join_facts(judged, first, ended or still or _choose_end(ranks, judged))
     known = {r.rank for r in ranks}
@@ -88,6 +90,7 @@ def judge_nodes(
         *([apart] if apart else []),
         *doubles,
         *map(_note_later_end, later),
+        *told,
         *_note_absent(facts, nodes),
         *describe_lost(lost),
     )
@@ -158,6 +161,45 @@ def _choose_end(ranks: Sequence[RankFacts], nodes: Sequence[RecordedNode]) -> En
     ends = [one.record.job.ended for one in nodes]
     ways: tuple[Ended, ...] = ("left", "late", "busy")
     return next((way for way in ways if way in ends), "still")
+
+
+def _forget_who_was_told_to_end(
+    nodes: Sequence[RecordedNode],
+) -> tuple[list[RecordedNode], list[str]]:
+    """Return the nodes, and in words which ranks of them were told to end once another node had
+    found that the job stands still: how they ended says nothing of why. What they did before is
+    known only as far as they were looked at.
+    """
+    stood = [one.record.clock.wall for one in nodes if one.verdict.outcome in STANDS_STILL]
+    since = min(stood, default=float("inf"))
+    notes = []
+    for one in nodes:
+        if _was_cut_after(one, since):
+            told = [facts.rank for facts in one.record.ranks if _was_told_to_end(facts)]
+            were = "was" if len(told) == 1 else "were"
+            where = f"{format_ranks(told)} on {one.record.host}"
+            notes += [f"{where} {were} told to end after that"] if told else []
+    return [_take_back_ends(one) if _was_cut_after(one, since) else one for one in nodes], notes
+
+
+def _was_cut_after(node: RecordedNode, wall: float) -> bool:
+    return node.verdict.outcome == "interrupted" and node.record.clock.wall > wall
+
+
+def _take_back_ends(node: RecordedNode) -> RecordedNode:
+    record = replace(node.record, ranks=tuple(map(_take_back_end, node.record.ranks)))
+    return replace(node, record=record, ranks=tuple(map(_take_back_end, node.ranks)))
+
+
+def _was_told_to_end(facts: RankFacts) -> bool:
+    """Return whether a rank of a node that was interrupted ended by that, as far as is known."""
+    return facts.left and facts.status in (*ENDED_ON_REQUEST, None) and not facts.error
+
+
+def _take_back_end(facts: RankFacts) -> RankFacts:
+    if not _was_told_to_end(facts):
+        return facts
+    return replace(facts, alive=True, left=False, left_at=None, status=None)
 
 
 def _note_later_end(node: RecordedNode) -> str:

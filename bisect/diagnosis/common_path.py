@@ -179,6 +179,34 @@ def _split_by_own_code(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
     return split if shared and split.is_apart else None
 
 
+def split_by_loop(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
+    """Return who is in a loop (`inside`) with which all others are through (`around`), as far as
+    the source shows: these stand further down in the function from which the loop is gone round.
+    None where that is not so, or not so of all.
+    """
+    own = [place.own for place in places]
+    at = next((n for n, steps in enumerate(_zip_all(own)) if len({*steps}) > 1), None)
+    if at is None or any(len(frames) <= at for frames in own):
+        return None
+    lines = {frames[at].line for frames in own}
+    if len({(f[at].file, f[at].name) for f in own}) > 1 or len(lines) != _PAIR:
+        return None
+    first, last = sorted(lines)
+    inside = tuple(place for place in places if place.own[at].line == first)
+    around = tuple(place for place in places if place.own[at].line == last)
+    split = PlaceSplit(inside, around)
+    return split if split.is_apart and all(_is_in_loop(p.own[at:], last) for p in inside) else None
+
+
+def _is_in_loop(frames: Sequence[Frame], line: int) -> bool:
+    """Return whether frames, outermost first, are in a loop in which `line`, of the function of the
+    first one, is not.
+    """
+    around, *called = frames
+    leaves = bool(around.loop) and line > around.loop[-1]
+    return leaves or any(frame.loop for frame in called)
+
+
 def list_differing_calls(places: Sequence[CollectivePlace]) -> list[CollectivePlace]:
     """Return a place for each different call in which ranks are, [] where all may be in phases of
     one call, or of what one line of the job's has called.

@@ -33,7 +33,7 @@ from .pending_operations import (
     find_pending_operations,
 )
 from .process_snapshot import ProcessSnapshot
-from .rendezvous_claims import find_rendezvous_mismatch
+from .rendezvous_claims import find_own_masters, find_rendezvous_mismatch
 from .served_ranks import find_awaited_guests
 from .single_ranks import SingleRank, SingleRanks, is_gone
 from .unseen_nodes import find_unseen_end
@@ -263,8 +263,10 @@ def find_rank_waits(
     `remote` ones (on other nodes) nothing is known. `unstarted` says how many of this node have not
     come that have no number; `masters` are addresses of the node of rank 0.
     """
-    index = RankIndex(_exclude_lost_ranks(single_ranks.ranks), absent, masters)
-    unseen_ranks = unstarted or (_OTHER_NODES if any(True for _ in remote) else "")
+    remote = frozenset(remote)
+    without = masters if 0 in remote else None
+    index = RankIndex(_exclude_lost_ranks(single_ranks.ranks, without), absent, masters)
+    unseen_ranks = unstarted or (_OTHER_NODES if remote else "")
     return {
         rank: replace(
             _make_rank_wait(single_rank, index, unseen_ranks),
@@ -277,11 +279,16 @@ def find_rank_waits(
     }
 
 
-def _exclude_lost_ranks(members: Sequence[SingleRank]) -> list[SingleRank]:
-    """Return `members`; ranks that make a group where the others never find them are not there."""
-    lost = find_rendezvous_mismatch(
-        [one for one in members if one.group == "construction" and one.call == _FIRST_GROUP]
-    )
+def _exclude_lost_ranks(
+    members: Sequence[SingleRank], masters: Collection[str] | None
+) -> list[SingleRank]:
+    """Return `members`; ranks that make a group where the others never find them are not there.
+    `masters`: what the master's name means where rank 0 is on another node; None where it is not.
+    """
+    meeting = [one for one in members if one.group == "construction" and one.call == _FIRST_GROUP]
+    lost = find_rendezvous_mismatch(meeting)
+    if masters is not None:
+        lost = find_own_masters(meeting, masters) | lost
     return [
         replace(one, group="", call="", wait=wait) if (wait := lost.get(one.facts.rank)) else one
         for one in members

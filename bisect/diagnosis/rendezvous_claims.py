@@ -15,8 +15,10 @@ from ..base.addresses import host_of, is_loopback, port_of
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Socket
+from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
 from .group_values import GROUP_HELPER, RENDEZVOUS_FILES, number
+from .process_snapshot import ProcessSnapshot
 from .single_ranks import SingleRank
 
 _CONNECTS = "_create_c10d_store"
@@ -50,6 +52,22 @@ def find_rendezvous_mismatch(members: Sequence[SingleRank]) -> dict[RankId, Wait
     }
     going = [_read_rendezvous_claim(single_rank, servers) for single_rank in members]
     return _find_same_number(going) or _find_other_store(going)
+
+
+def find_own_masters(members: Sequence[SingleRank], masters: Collection[str]) -> dict[RankId, Wait]:
+    """Return which of these ranks, of a node without rank 0, look for the store on their own
+    machine, where nobody serves one, with what each waits for. `masters` are addresses that the
+    master's name means here.
+    """
+    found: dict[RankId, Wait] = {}
+    for one in members:
+        claim = _read_rendezvous_claim(one, ())
+        host, port = claim.store
+        means = masters if one.facts.environment.get("MASTER_ADDR") == host and masters else (host,)
+        if claim.tries_again and not claim.connected and all(map(is_loopback, means)):
+            words = "which means this machine, and rank 0 is on another"
+            found[claim.rank] = Wait("store", f"{host}:{port}, {words}", what=f"{host}:{port}")
+    return found
 
 
 def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:
@@ -106,19 +124,18 @@ def _read_rendezvous_claim(
         ("localhost" if is_loopback(host) else host, port),
         connected or serves,
         serves,
-        _tries_again(single_rank, port),
+        tries_again(single_rank.facts, single_rank.view, port),
         number(claims),
     )
 
 
-def _tries_again(single_rank: SingleRank, port: str) -> bool:
+def tries_again(facts: RankFacts, view: ProcessSnapshot | None, port: str) -> bool:
     """Return whether a rank is seen to sleep between two tries to reach the store: nobody listens
     where it looks, and what is lost on the way would be asked for still.
     """
-    view = single_rank.view
     if view is None or not any(frame.name == _CONNECTS for frame in view.frames):
         return False
-    tasks = (task for look in single_rank.facts.looks for task in look.kernel)
+    tasks = (task for look in facts.looks for task in look.kernel)
     calls = [task.syscall for task in tasks if task.tid == view.look.pid]
     sleeps = any(call is not None and call.name in _SLEEPS for call in calls)
     return sleeps and not any(port_of(one.peer) == port for one in view.look.sockets)

@@ -284,6 +284,7 @@ class _CodeAround(NamedTuple):
     calls: tuple[str, ...]
     given: tuple[str, ...]
     counters: tuple[tuple[str, int], ...]
+    loop: tuple[int, ...]
 
 
 def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
@@ -295,13 +296,14 @@ def _find_code_around(frame: Frame) -> _CodeAround:
     source = read_source(frame.file)
     condition = _find_condition_at(frame.file, str(frame.line))
     if not source:
-        return _CodeAround("", condition, (), (), ())
+        return _CodeAround("", condition, (), (), (), ())
     return _CodeAround(
         find_handler(source, frame.line),
         condition,
         find_calls(source, frame.line),
         find_given_texts(source, frame.line),
         tuple(one for one in frame.numbers if one[0] in find_loop_counters(source, frame.line)),
+        find_loop(source, frame.line),
     )
 
 
@@ -375,6 +377,21 @@ def find_loop_counters(source: str, line: int) -> tuple[str, ...]:
         if isinstance(node, _Loop) and inner in node.body:
             found += _list_counters(node)
     return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=1 << 12)
+def find_loop(source: str, line: int) -> tuple[int, ...]:
+    """Return the first and the last line of the innermost loop whose body `line` is in, of the same
+    function; () for none, or for what is no Python. Never raises.
+    """
+    tree = parse_source(source)
+    way = find_enclosing_nodes(tree, line) if tree is not None else []
+    for node, inner in reversed(list(pairwise(way))):
+        if isinstance(node, _Function):
+            return ()
+        if isinstance(node, _Loop) and inner in node.body:
+            return node.lineno, node.end_lineno or node.lineno
+    return ()
 
 
 def _list_counters(loop: _Loop) -> list[str]:

@@ -294,6 +294,8 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
     if not job.runs_script or ended not in NOTHING_MOVES or proof:
         return False
     awaits_others = not (verdict.ranks.culprit or verdict.ranks.stuck or verdict.ranks.dead)
+    # Rank 0 may be late to serve it.
+    awaits_others = awaits_others or bool(verdict.waits_for and verdict.waits_for.kind == "store")
     is_part = len(verdict.seen_ranks) < verdict.world_size and not job.is_trial
     is_soon = (verdict.seconds.still or 0.0) < OTHER_NODES_LIMIT
     return bool(job.failures.short_of) or (awaits_others and is_part and is_soon)

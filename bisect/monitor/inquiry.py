@@ -8,12 +8,14 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..base import events
+from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.launcher_env import Ancestor
 from ..base.process_facts import Look
@@ -30,6 +32,7 @@ from ..report.terminal import slow_line
 from . import clocks
 from .finalize import close_job, find_later_proof
 from .inspection import SPAN, Inspection
+from .missing_ranks import only_starts_ranks
 from .rank_exits import find_job_end, find_present
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 
 SLOW_LINE_EVERY = 60.0  # seconds
+_ASKS_PROCESSES = 2.0  # seconds, for the variables of what a member has started
 _DEEPEST = 8  # processes above a rank that are looked at
 
 
@@ -269,12 +273,17 @@ class Inquiry:
         return True
 
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
-        """Return whether the ranks of a script of the user's own only wait for requests, and have
-        them looked at again later.
+        """Return whether the ranks of a script of the user's own only wait for requests, or the
+        script for ranks that it has started and another monitor watches; have them looked at again
+        later then.
         """
         job = self.job
         if not job.runs_script or job.is_trial:
             return False
+        if await self._only_starts_ranks():
+            for member in job.members:
+                member.look_again_at = time.monotonic() + job.limits.stall
+            return True
         what = describe_waiting_for_work(inspection.facts()) or await find_server_above(job)
         if not what:
             return False
@@ -284,6 +293,11 @@ class Inquiry:
             self._said.add(what)
             job.say(f"It stands still and waits for work, as a server does: {what}")
         return True
+
+    async def _only_starts_ranks(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            return await call_with_limit(only_starts_ranks, self.job, limit=_ASKS_PROCESSES)
+        return False
 
     def _is_the_known_one(self, member: RankState) -> bool:
         known = self.job.limits.known

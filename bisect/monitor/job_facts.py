@@ -37,6 +37,7 @@ def make_rank_facts(
         local_rank=member.local_rank,
         pid=member.pid,
         host=member.host,
+        twin=member.twin,
         reached=member.reached,
         held=member.held_at is not None,
         phase=member.phase,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import within
 from ..base.launcher_env import number
-from ..base.launchers import DIALECTS
+from ..base.launchers import DIALECTS, RANK_VARIABLES
+from ..base.place import find_place
 from ..base.proc import read_stat
 from ..base.rank_history import SILENT
 from ..base.ray_processes import find_actor
@@ -65,6 +66,20 @@ class MissingRanks:
         since = self._stirred.setdefault(found[0], now)
         self._stirred[found[0]] = max(since, stillness.stirred_at(found))
         return now > self._stirred[found[0]] + self._job.limits.stall
+
+
+def only_starts_ranks(job: Job) -> bool:
+    """Return whether the only member, which no launcher has started, has started ranks of one of
+    several nodes: these have a monitor of their own, and it is none itself. May block.
+    """
+    members = list(job.members)
+    if len(members) != 1 or job.place["launcher"]:
+        return False
+    (program,) = members
+    own = {*(variables_of(program.pid) or {})}
+    below = (variables_of(pid) or {} for pid in family([program.pid]))
+    ranks = (v for v in below if any(v.get(name) and name not in own for name in RANK_VARIABLES))
+    return any(find_place(variables).node_name for variables in ranks)
 
 
 async def find_silent_ranks(job: Job) -> list[RankFacts]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from ..base import events
 from ..base.checkpoints import UserStep
 from ..base.launchers import find_launcher
+from ..base.outcomes import ENDED_ON_REQUEST
 from ..base.place import GONE
 from ..base.rank_state import RankState
 from ..evidence.process import exit_code, open_life
@@ -33,7 +34,6 @@ STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` li
 UNPROVED = "nothing proves that it hangs"
 NOT_PROVED = f"{UNPROVED}: it may go on"
 GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
-ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
 def note_end(job: Job, member: RankState) -> None:

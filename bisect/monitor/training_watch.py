@@ -92,7 +92,9 @@ class TrainingWatch:
         self.job = job
         self.pulse = TrainingPulse(job.limits.stall)
         self.has_verdict = False  # ranks were quiet, and have a verdict all the same
+        self._held_since = 0.0  # they were found still, too early for a verdict (monotonic); 0: no
         self._is_looking = False  # at this moment, because no step has come
+        self._has_come = False  # a step, while ranks were looked at
         self._past_step: PastStep | None = None
 
     def _living(self) -> list[RankState]:
@@ -109,7 +111,10 @@ class TrainingWatch:
 
     def goes_on(self) -> bool:
         """Return whether a step has come while ranks are looked at because none came."""
-        return self._is_looking and self._read_pulses()
+        if not self._is_looking and not self._held_since:
+            return False
+        self._has_come = self._read_pulses() or self._has_come
+        return self._has_come
 
     def has_stopped(self, now: float) -> bool:
         """Return whether no step has come for much longer than ever before."""
@@ -118,13 +123,14 @@ class TrainingWatch:
 
     async def look(self, inquiry: Inquiry, now: float) -> None:
         """Look at ranks of which no step comes; where they are at work, let them be, and say
-        nothing.
+        nothing. Where they stand still, and other nodes are to be heard first, they are watched on
+        as before their first step: that joins the nodes, and counts for how long nothing moves.
         """
         job, pulse, living = self.job, self.pulse, self._living()
         for member in living:  # nobody has looked so far: they have stood still from now on
             member.forget_looks()
             member.quiet, member.moved_at, member.stirred_at = False, now, now
-        self._is_looking = True
+        self._is_looking, self._has_come = True, False
         since = now + job.limits.stall
         why = (
             f"No training step for {format_seconds(now - pulse.at)}; before, none took longer than "
@@ -137,12 +143,34 @@ class TrainingWatch:
         finally:
             self._is_looking = False
             self.has_verdict = job.verdict is not None
-            if job.verdict is None:
+            is_held = job.held_back is not None and job.held_back.at > now
+            self._held_since = job.held_back.at if is_held and job.held_back else 0.0
+            if job.verdict is None and not is_held:
                 pulse.wait_longer()
                 for member in living:
                     member.quiet = True
 
-    def hear_after_verdict(self) -> None:
+    def hear_what_comes(self) -> None:
+        """Hear, at each turn, what comes of ranks that had been quiet and were found still."""
+        if self._held_since:
+            self._hear_who_is_held_back()
+        elif self.has_verdict:
+            self._hear_after_verdict()
+
+    def _hear_who_is_held_back(self) -> None:
+        """A step or other movement makes them quiet again, as before they were looked at."""
+        living, has_come = self._living(), self._read_pulses() or self._has_come
+        has_moved = any(member.moved_at > self._held_since for member in living)
+        if self.job.verdict is not None:
+            self.has_verdict, self._held_since = True, 0.0
+        elif has_come or has_moved:
+            self._held_since, self._has_come = 0.0, False
+            if not has_come:
+                self.pulse.wait_longer()
+            for member in living:
+                member.quiet = True
+
+    def _hear_after_verdict(self) -> None:
         """A step that comes is movement; ranks whose verdict was taken back are quiet again."""
         pulse, living = self.pulse, self._living()
         has_come = self._read_pulses()

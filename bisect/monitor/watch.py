@@ -129,9 +129,7 @@ class Watch:
             if now - self._reminded > REMIND_EVERY:
                 self._reminded = now
                 await self._try("remind ranks", self.server.remind)
-            if self._training.has_verdict:
-                training = self._training.hear_after_verdict
-                await self._try("read the pulse of the training", training)
+            await self._try("read the pulse of the training", self._training.hear_what_comes)
             if job.verdict is None or not job.was_ended:
                 await self._try("join the other nodes", self._join_other_nodes)
                 await self._try(JUDGE, functools.partial(self._find_reason_to_end, now))
@@ -187,6 +185,9 @@ class Watch:
 
     async def _leave_other_nodes(self, why: str) -> None:
         nodes, self.job.nodes = self.job.nodes, None
+        joining, self._joining = self._joining, None  # they may be joined once more
+        if joining is not None:
+            joining.cancel()
         if nodes is not None:
             with self.job.failures.of("leave the other nodes"):
                 await nodes.end(why)
@@ -341,12 +342,13 @@ class Watch:
             await inspection.look()
             inspection.remember_places()
         elif absent := self._absent.late(now):
-            from .inspection import Inspection
+            from .inspection import take_series
 
-            inspection = Inspection(job)
-            await inspection.look()
+            # By one look alone who is still at work for its own start would pass for stuck.
+            inspection = await take_series(job)
             never_came = await absent
-            if not self._is_paused():
+            came = {facts.rank for facts in never_came} & job.members.by_rank.keys()
+            if not self._is_paused() and not came and not find_job_end(job):
                 seen = inspection.snapshot()
                 await close_job(job, self.server, "late", seen.update([*seen.ranks, *never_came]))
 

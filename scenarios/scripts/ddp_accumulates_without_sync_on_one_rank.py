@@ -51,5 +51,5 @@ main()
 # after = ["First step done", "First backward done"]
 # own_code = true
 # calls = ["barrier", "backward"]
-# causes = ["collective-mismatch", "rank-conditional-collective", "uneven-batches"]
+# causes = ["collective-mismatch", "rank-conditional-collective", "uneven-batches", "uneven-rounds"]
 # ///

@@ -130,6 +130,25 @@ def test_what_fails_once_a_hang_was_ended_is_not_the_answer() -> None:
     assert any("n1" in note and "rank 0" in note for note in found.notes), found.notes
 
 
+@pytest.mark.parametrize("status", [-15, -2, -1, None])  # None: who started it has the status
+def test_who_was_told_to_end_once_another_node_stood_still_did_not_die(status: int | None) -> None:
+    """A person ends a job that stands still: on the node that had not judged yet, its ranks end."""
+    waits = on("n2", rank(1, ALL_REDUCE, ALL_REDUCE))
+    stands = node("n2", waits, outcome="silent", at=120.0)
+    told = on("n1", gone(0, status, left_at=130.0))
+    ended = node("n1", told, ended="interrupted", at=131.0)
+    found = judge(ended, stands)
+    assert found.outcome == "silent"
+    assert found.ranks.dead == ()
+    assert found.cause is None or found.cause.id != "rank-died"
+    assert "rank 0 on n1 was told to end after that" in "; ".join(found.notes)
+    # One that ended so before the other stood still may be what that one waits for.
+    early = node("n1", told, ended="interrupted", at=100.0)
+    assert judge(early, stands).ranks.dead == (0,)
+    killed = node("n1", on("n1", gone(0, -9, left_at=130.0)), ended="interrupted", at=131.0)
+    assert judge(killed, stands).ranks.dead == (0,)
+
+
 def test_clocks_of_nodes_begin_anywhere() -> None:
     """The second machine has run for 10,000 s longer: its times are no later for that."""
     said = replace(SLEEPS, last_line="epoch 0", last_line_at=10_100.0, entered=10_050.0)

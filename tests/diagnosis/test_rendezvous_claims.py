@@ -139,3 +139,43 @@ def test_what_torch_was_given_counts_before_the_variables() -> None:
     assert mismatch(ranks)[1].what == "10.0.0.9:1"
     by_file = told(TRIES, init_method='"file:///tmp/x"')
     assert mismatch([at(0, connected("29500"), "29500"), at(1, by_file, "1")]) == {}
+
+
+# ---- a node alone, without rank 0 ----------------------------------------------------------------
+
+
+def on_its_own(*ranks: RankFacts, masters: tuple[str, ...] = ()) -> Verdict:
+    """What a node says whose ranks these are, of four."""
+    here = tuple(one.rank for one in ranks)
+    facts = job(world=4, local_ranks=here, master_addresses=masters)
+    return judge_job_with_graph(facts, ranks)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "masters"), [("trainhead", ("127.0.0.1", "::1")), ("127.0.1.1", ()), ("localhost", ())]
+)
+def test_who_looks_for_rank_0_on_its_own_machine_is_to_blame_where_that_is_not_there(
+    name: str, masters: tuple[str, ...]
+) -> None:
+    found = on_its_own(at(2, TRIES, "29500", MASTER_ADDR=name), masters=masters)
+    assert found.ranks.culprit == (2,)
+    assert found.cause is not None
+    assert found.cause.id in ("nobody-serves-the-store", "master-is-loopback")
+    assert "this machine" in str(found.waits_for)
+
+
+def test_on_the_machine_of_rank_0_it_may_be_late() -> None:
+    found = on_its_own(at(0, TRIES, "29500"), at(1, TRIES, "29500"))
+    assert found.ranks.culprit == ()
+
+
+def test_a_name_that_also_means_another_machine_is_no_fault() -> None:
+    ranks = [at(2, TRIES, "29500", MASTER_ADDR="trainhead")]
+    found = on_its_own(*ranks, masters=("127.0.1.1", "10.0.0.1"))
+    assert found.ranks.culprit == ()
+    assert on_its_own(*ranks).ranks.culprit == ()
+
+
+def test_who_has_found_a_store_on_its_own_machine_waits_for_others() -> None:
+    """An agent of torchrun serves one on each node where --master-addr is the machine itself."""
+    assert on_its_own(at(2, connected("29500"), "29500")).ranks.culprit == ()

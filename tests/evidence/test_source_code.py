@@ -14,6 +14,7 @@ from hangbisect.evidence.source_code import (
     find_condition,
     find_given_texts,
     find_handler,
+    find_loop,
     find_loop_counters,
 )
 from hypothesis import given, settings
@@ -286,3 +287,24 @@ def test_a_look_keeps_the_whole_numbers_that_count_rounds(tmp_path: Path) -> Non
     look = Look(1.0, 1, 0, "python", (), 1.0, "S", "py-spy", threads=(thread,))
     (main,) = add_code_around(look).threads
     assert main.frames[0].counters == (("epoch", 2), ("step", 41))
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        (5, (4, 5)),
+        (9, (6, 9)),
+        (10, (3, 10)),
+        (4, (3, 10)),  # what is gone through is worked out outside of its loop
+        (11, ()),
+        (14, ()),
+        (17, ()),  # a comprehension is none
+        (99, ()),
+    ],
+)
+def test_the_lines_of_the_innermost_loop_around_a_line(line: int, lines: tuple[int, ...]) -> None:
+    assert find_loop(ROUNDS, line) == lines
+
+
+def test_no_loop_is_in_what_is_no_python() -> None:
+    assert find_loop("for x in (", 1) == ()

@@ -8,7 +8,7 @@ from typing import Any
 
 from hangbisect.base.events import Hello, decode
 from hangbisect.base.rank_state import NodeRanks, RankState, find_local_ranks
-from hangbisect.monitor.job_facts import describe_contradictions
+from hangbisect.monitor.job_facts import describe_contradictions, make_rank_facts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -209,3 +209,22 @@ def test_a_member_is_plain_enough_to_be_written_down() -> None:
     members = told((0, "line", 1.0, {"text": "hello"}))
     written = asdict(members.by_rank[0])
     assert written["last_line"] == "hello"
+
+
+def test_two_local_ranks_that_say_one_number_are_told_and_nobody_is_missed_for_them() -> None:
+    """Where the ranks of a node begin each says otherwise: 2 with LOCAL_RANK 0, and with 1."""
+    members = NodeRanks(TABLE)
+    one = {"local_world_size": 2, "counted": True, "in_order": True}
+    say(members, 2, hello(2, 4, local_rank=0, pid=27, **one))
+    say(members, 2, hello(2, 4, local_rank=1, pid=28, **one))
+    assert (members.expected, members.unnamed) == ({2}, 0)
+    assert members.by_rank[2].twin == 27
+    assert make_rank_facts(members.by_rank[2]).twin == 27
+
+
+def test_a_rank_that_is_started_anew_has_no_twin() -> None:
+    members = NodeRanks(TABLE)
+    say(members, 0, hello(0, pid=27))
+    say(members, 0, hello(0, pid=28))  # with the same LOCAL_RANK: one after the other
+    assert members.by_rank[0].twin is None
+    assert members.expected == {0, 1}

@@ -5,6 +5,7 @@ program itself only waits for them, and is none.
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
+from hangbisect.monitor import missing_ranks
 from hangbisect.monitor.spawned_ranks import take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
@@ -157,3 +159,30 @@ def test_a_pipeline_of_ours_has_no_such_ranks() -> None:
 def test_the_library_is_where_it_was_made_up() -> None:
     """`STARTED` is spelled as the standard library is found: else the tests above say nothing."""
     assert in_barrier(107, 0).threads[0].frames[-1].file.startswith(STD)
+
+
+# ---- who starts ranks that a monitor of their own watches ----------------------------------------
+
+STARTER = {"WORLD_SIZE": "4", "MASTER_ADDR": "n01", "GROUP_RANK": "1"}
+OF_A_NODE = {**STARTER, "LOCAL_WORLD_SIZE": "2"}
+
+
+@pytest.mark.parametrize(
+    ("started", "is_so"),
+    [
+        ({**OF_A_NODE, "RANK": "2", "LOCAL_RANK": "0"}, True),
+        ({**STARTER, "RANK": "2"}, True),
+        (STARTER, False),  # a helper
+        ({"WORLD_SIZE": "2", "RANK": "1", "LOCAL_WORLD_SIZE": "2"}, False),  # joins its monitor
+    ],
+)
+def test_who_has_started_ranks_of_one_of_several_nodes_is_none_itself(
+    monkeypatch: pytest.MonkeyPatch, started: dict[str, str], is_so: bool
+) -> None:
+    variables = {100: STARTER, 101: started}
+    monkeypatch.setattr(missing_ranks, "family", lambda pids: {101: 100})
+    monkeypatch.setattr(missing_ranks, "variables_of", variables.get)
+    alone = SimpleNamespace(place={"launcher": None}, members=[SimpleNamespace(pid=100)])
+    assert missing_ranks.only_starts_ranks(alone) == is_so  # type: ignore[arg-type]
+    launched = SimpleNamespace(**{**vars(alone), "place": {"launcher": "torchrun"}})
+    assert not missing_ranks.only_starts_ranks(launched)  # type: ignore[arg-type]

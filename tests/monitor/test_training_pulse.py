@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
 from hangbisect.evidence.ring_reader import Pulse
-from hangbisect.monitor.training_watch import PAST_SECONDS, PAST_STEPS, PastStep, TrainingPulse
+from hangbisect.monitor.training_watch import (
+    PAST_SECONDS,
+    PAST_STEPS,
+    PastStep,
+    TrainingPulse,
+    TrainingWatch,
+)
 from hypothesis import given
 from hypothesis import strategies as st
+
+from .made_up import member
 
 SECONDS = st.floats(min_value=0.01, max_value=1000.0)
 
@@ -102,3 +115,82 @@ def test_of_whom_nothing_is_counted_nobody_is_past_anything() -> None:
 def test_ranks_tell_how_many_steps_they_have_done() -> None:
     pulse = heard(Pulse(100.0, 1.0, 9), None, Pulse(90.0, 1.0, 8))
     assert pulse.steps == 9
+
+
+# ---- several nodes: what waits for ranks that are not seen --------------------------------------
+
+
+class Inquiring:
+    """An inquiry that finds all ranks still, and holds the verdict back as it does alone."""
+
+    def __init__(self, job: Any, holds_back: bool = True) -> None:
+        self.job, self.holds_back = job, holds_back
+
+    async def look_until_clear(self, due: Any, why: str) -> None:
+        if self.holds_back:
+            self.job.held_back = SimpleNamespace(at=time.monotonic())
+
+
+def training(*pulses: Pulse) -> tuple[TrainingWatch, Any]:
+    """A watch of ranks that are past their first steps, and whose last steps are long ago."""
+    ranks = [member(number, quiet=True, trained=9) for number in range(len(pulses))]
+    kept = dict(enumerate(pulses))
+    logs = SimpleNamespace(kept=kept, read_pulse=lambda rank: kept.get(rank))
+    limits = SimpleNamespace(stall=4.0)
+    job = SimpleNamespace(members=ranks, logs=logs, limits=limits, verdict=None, held_back=None)
+    watch = TrainingWatch(job)  # type: ignore[arg-type]  # what is read of a job
+    assert watch.has_stopped(time.monotonic())
+    asyncio.run(watch.look(Inquiring(job), time.monotonic()))  # type: ignore[arg-type]
+    return watch, job
+
+
+OLD = Pulse(1.0, 0.1, 9)
+
+
+def test_who_is_held_back_is_watched_on() -> None:
+    watch, job = training(OLD)
+    still_since = job.members[0].moved_at
+    watch.hear_what_comes()
+    assert not job.members[0].quiet
+    assert job.members[0].moved_at == still_since
+
+
+def test_a_step_makes_who_was_held_back_quiet_again() -> None:
+    watch, job = training(OLD, OLD)
+    job.logs.kept[1] = Pulse(time.monotonic(), 0.1, 10)
+    watch.hear_what_comes()
+    assert all(one.quiet for one in job.members)
+    assert not watch.has_stopped(time.monotonic())
+
+
+def test_a_step_that_ends_a_look_makes_who_was_held_back_quiet_again() -> None:
+    watch, job = training(OLD)
+    job.logs.kept[0] = Pulse(time.monotonic(), 0.1, 10)
+    assert watch.goes_on()
+    watch.hear_what_comes()
+    assert job.members[0].quiet
+
+
+def test_movement_makes_who_was_held_back_quiet_again_and_is_waited_for_longer() -> None:
+    watch, job = training(OLD)
+    patience = watch.pulse.patience
+    job.members[0].moved_at = time.monotonic() + 1.0
+    watch.hear_what_comes()
+    assert job.members[0].quiet
+    assert watch.pulse.patience == 2 * patience
+
+
+def test_a_verdict_ends_the_holding_back() -> None:
+    watch, job = training(OLD)
+    job.verdict = object()
+    watch.hear_what_comes()
+    assert watch.has_verdict
+    assert not job.members[0].quiet
+
+
+def test_who_is_not_held_back_is_quiet_again() -> None:
+    watch, job = training(OLD)
+    asyncio.run(
+        watch.look(Inquiring(job, holds_back=False), time.monotonic())  # type: ignore[arg-type]
+    )
+    assert job.members[0].quiet

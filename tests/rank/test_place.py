@@ -61,6 +61,14 @@ def test_torchrun_under_slurm_counts_as_torchrun() -> None:
     assert (place.rank, place.world_size, place.local_rank, place.attempt) == (5, 8, 1, 2)
 
 
+def test_who_is_no_rank_yet_has_no_world_whatever_is_exported() -> None:
+    """A script that starts ranks itself: WORLD_SIZE is for them, and they may be on more nodes."""
+    place = find_place({"WORLD_SIZE": "4", "MASTER_ADDR": "n01", "MASTER_PORT": "1"})
+    assert (place.rank, place.world_size, place.local_world_size) == (0, 1, 1)
+    by_hand = find_place({"WORLD_SIZE": "4", "LOCAL_RANK": "0"})  # passes for a rank in Lightning
+    assert by_hand.world_size == 4
+
+
 @pytest.mark.parametrize("name", ["bash", "interactive"])
 def test_an_interactive_shell_of_slurm_is_no_launcher(name: str) -> None:
     place = find_place(SLURM | {"SLURM_JOB_NAME": name})

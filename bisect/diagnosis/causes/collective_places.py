@@ -11,6 +11,7 @@ from ..common_path import (
     PlaceSplit,
     describe_places,
     list_differing_calls,
+    split_by_loop,
     split_places,
 )
 from .known_cause import Found, LooksFor, Scene, describe_sign
@@ -95,6 +96,21 @@ def split_by_stacks(scene: Scene) -> PlaceSplit | None:
     if split is None or not split.is_clear or {one.rank for one in split.few} != culprits:
         return None
     return split
+
+
+def left_a_loop_by_stacks(scene: Scene) -> Found | None:
+    """The stacks show that the culprits are through with a loop of the job's own in which all
+    others still are; no log tells more.
+    """
+    places, culprits = scene.collective_places, {*scene.verdict.ranks.culprit}
+    if scene.mismatch is not None or len(places) < len(scene.living):
+        return None
+    split = split_by_loop(places)
+    if split is None or {one.rank for one in split.around} != culprits:
+        return None
+    through, inside = describe_places(split.around), describe_places(split.inside)
+    words = f"{through}, behind a loop that others are still in: {inside}"
+    return Found(words, {"sentence": begin_sentence(words)}, doubtful=True)
 
 
 def some_stand_apart(scene: Scene) -> Found | None:

@@ -10,6 +10,7 @@ from ...base.process_facts import Socket
 from ...base.words import begin_sentence
 from ..cut_connections import find_cut_connection
 from ..frames import format_frame
+from ..rendezvous_claims import tries_again
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
 
@@ -87,7 +88,8 @@ def _nothing_gets_through(scene: Scene) -> Found | None:
 def _makes_a_store_client(scene: Scene) -> Found | None:
     """It is in _create_c10d_store, between two tries to connect."""
     frame = scene.frame(r"torch/distributed/rendezvous\.py", "_create_c10d_store|_tcp_\\w+")
-    if frame is None or scene.call not in ("nanosleep", "clock_nanosleep"):
+    subject, port = scene.subject, scene.environment.get("MASTER_PORT", "")
+    if frame is None or subject is None or not tries_again(subject, scene.view, port):
         return None
     return Found(f"it sleeps in {format_frame(frame)} between two tries to connect")
 
@@ -177,6 +179,9 @@ def _talks_to_a_server(scene: Scene) -> Found | None:
 
 def _spans_nodes(scene: Scene) -> Found | None:
     """The job has ranks on other nodes."""
+    hosts = {facts.host for facts in scene.ranks}
+    if len(hosts) > 1:
+        return Found(f"the ranks are on {len(hosts)} hosts")
     here, world = len(scene.job.local_ranks), scene.job.world_size
     return Found(f"{here} of {world} ranks are on this node") if world > here else None
 

@@ -18,6 +18,7 @@ from .signs import makes_a_group, meets_its_peers
 _JOINED = re.compile(
     r"world_size=(?P<world>\d+), (?:num_workers_joined|worker_count)=(?P<joined>\d+)"
 )
+_CODE_OF_TORCH = re.compile(r"/libtorch[^/]*\.so")
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -25,6 +26,9 @@ _JOINED = re.compile(
 
 def _same_rank_twice(scene: Scene) -> Found | None:
     """Two processes make the group with the same rank."""
+    if (one := next((r for r in scene.living if r.twin is not None), None)) is not None:
+        pids = f"{one.twin} and {one.pid}"
+        return Found(f"processes {pids} on {one.host} both say that they are rank {one.rank}")
     counted = Counter(n for r in scene.living if (n := _rank_it_claims(scene, r)) is not None)
     twice = next((n for n, times in counted.items() if times > 1), None)
     if twice is None:
@@ -150,6 +154,40 @@ def _store_of_a_stranger(scene: Scene) -> Found | None:
                 {"stranger": names[0], "port": port},
             )
     return None
+
+
+def _store_says_nothing(scene: Scene) -> Found | None:
+    """Torch's own code asks a server that is not of the job, and not a byte has come: a store
+    answers a new client at once (TCPStore.cpp, ping).
+    """
+    view, socket = scene.view, scene.blocking
+    call = view.call if view is not None else None
+    if socket is None or call is None or not _CODE_OF_TORCH.search(call.caller or ""):
+        return None
+    is_unheard = socket.state == "ESTABLISHED" and socket.received == 0
+    port = port_of(socket.peer)
+    ours = (
+        s
+        for r in scene.living
+        for look in r.looks[-1:]
+        for s in look.sockets
+        if s.state == "LISTEN"
+    )
+    if not is_unheard or any(port_of(s.local) == port for s in ours):
+        return None
+    if len(scene.living) < scene.job.world_size:
+        return None  # one that is not seen may serve it
+    return Found(
+        f"it asks {socket.peer} for the store, and got no byte in answer",
+        {"stranger": f"something at {socket.peer}", "port": port},
+        doubtful=True,
+    )
+
+
+def _no_store_answers(scene: Scene) -> Found | None:
+    """What a rank takes for the store is something else."""
+    stranger = _store_of_a_stranger(scene) if makes_a_group(scene) is not None else None
+    return stranger or _store_says_nothing(scene)
 
 
 def _nodes_have_not_come(scene: Scene) -> Found | None:
@@ -285,8 +323,8 @@ CAUSES = (
     ),
     KnownCause(
         id="foreign-store",
-        title="another program answers at MASTER_PORT",
-        signs=(need(_store_of_a_stranger, 0.7), need(makes_a_group, 0.3)),
+        title="another program answers where ranks look for the store",
+        signs=(need(_no_store_answers, 0.7), also(makes_a_group, 0.3)),
         why="{stranger} listens at port {port}, which the ranks take for torch's store; it does "
         "not speak its language and never answers.",
         avoid=("another MASTER_PORT; torchrun --standalone finds a free one",),

@@ -10,6 +10,7 @@ from ...base.words import begin_sentence, format_ranks
 from ..backward_rounds import goes_round_a_training
 from .collective_places import (
     find_logged_mismatch,
+    left_a_loop_by_stacks,
     list_mismatch_values,
     some_stand_apart,
     waits_elsewhere,
@@ -46,9 +47,13 @@ def left_a_loop_early(scene: Scene) -> Found | None:
 
 
 def _made_fewer_rounds(scene: Scene) -> Found | None:
-    """The logs show that some ranks went round a loop of collectives less often than others."""
+    """Some ranks went round a loop of collectives less often than others: logs show it, else the
+    stacks.
+    """
     found = find_logged_mismatch(scene, "uneven")
-    if found is None or goes_round_a_training(found, scene.ranks):
+    if found is None:
+        return left_a_loop_by_stacks(scene) if some_stand_apart(scene) is None else None
+    if goes_round_a_training(found, scene.ranks):
         return None
     return Found(found.sentence, list_mismatch_values(found))
 
@@ -120,6 +125,7 @@ CAUSES = (
             "DistributedSampler (Lightning's default), drop_last=True: leaves out some examples",
             "iterable data sets: the same number of batches on every rank (limit_train_batches)",
             "`with model.join():` of DDP: the others go on without the rank that is through",
+            "where all have as many: look for what skips one (continue, a caught exception)",
         ),
         references=(f"{_PL}#9851", f"{_PL}#11242", "Lightning-AI/litData#129"),
     ),

@@ -488,3 +488,60 @@ def test_where_all_ranks_raised_the_same_it_tells_nothing() -> None:
     about, ranks = logged(programs, BACKWARD, BARRIER, BACKWARD)
     raised = [replace(one, raised="huggingface_hub.hf_hub_download") for one in ranks]
     assert "swallowed-exception" not in causes_of((about, raised))
+
+
+# ---- a loop that some are through with, by stacks alone ------------------------------------------
+
+GOES_ROUND = (
+    "_engine_run_backward SP/torch/autograd/graph.py:829",
+    "Tensor.backward SP/torch/_tensor.py:500",
+    "train_epoch train.py:24",
+    "main train.py:35",
+)
+IS_THROUGH = ("barrier SP/torch/distributed/distributed_c10d.py:4900", "main train.py:36")
+
+
+def with_loop(one: Look, function: str, lines: tuple[int, ...]) -> Look:
+    (thread,) = one.threads
+    frames = tuple(replace(f, loop=lines) if f.name == function else f for f in thread.frames)
+    return replace(one, threads=(replace(thread, frames=frames),))
+
+
+def stands(inside: Look, behind: Look) -> Facts:
+    return job(world=3), [rank(0, inside), rank(1, inside), rank(2, behind)]
+
+
+def test_who_is_through_with_a_loop_that_others_are_in_made_fewer_rounds() -> None:
+    """The loop is in a function that the others have called, or around their line."""
+    called = with_loop(look(*GOES_ROUND), "train_epoch", (20, 27))
+    found = causes_of(stands(called, look(*IS_THROUGH)))
+    assert next(iter(found)) == "uneven-rounds"
+    assert found["uneven-rounds"].level == "guess"
+    around = with_loop(look(*GOES_ROUND), "main", (30, 35))
+    assert next(iter(causes_of(stands(around, look(*IS_THROUGH))))) == "uneven-rounds"
+
+
+def test_who_is_in_the_same_loop_is_not_through_with_it() -> None:
+    both = [with_loop(look(*one), "main", (30, 36)) for one in (GOES_ROUND, IS_THROUGH)]
+    assert "uneven-rounds" not in causes_of(stands(both[0], both[1]))
+
+
+def test_without_a_loop_ranks_are_in_different_calls() -> None:
+    found = causes_of(stands(look(*GOES_ROUND), look(*IS_THROUGH)))
+    assert "uneven-rounds" not in found
+    assert "collective-mismatch" in found
+
+
+def test_who_is_still_in_the_loop_alone_may_have_made_a_call_too_many() -> None:
+    called = with_loop(look(*GOES_ROUND), "train_epoch", (20, 27))
+    behind = look(*IS_THROUGH)
+    facts = job(world=3), [rank(0, behind), rank(1, behind), rank(2, called)]
+    assert "uneven-rounds" not in causes_of(facts)
+
+
+def test_a_call_below_a_condition_by_rank_says_more_than_a_loop() -> None:
+    called = with_loop(look(*GOES_ROUND), "train_epoch", (20, 27))
+    (thread,) = look(*IS_THROUGH).threads
+    frames = (thread.frames[0], replace(thread.frames[1], condition="if rank == 2"))
+    behind = replace(look(*IS_THROUGH), threads=(replace(thread, frames=frames),))
+    assert "uneven-rounds" not in causes_of(stands(called, behind))

@@ -135,6 +135,12 @@ def test_ranks_of_one_node_may_meet_over_its_own_address() -> None:
     assert "hostname-is-loopback" not in causes_of((job("crash"), ranks))
 
 
+def test_nodes_that_are_seen_together_meet_over_addresses_of_their_own() -> None:
+    _, ranks = hostname_is_loopback()
+    apart = [replace(one, host=f"n{number}") for number, one in enumerate(ranks)]
+    assert "hostname-is-loopback" in causes_of((job("crash"), apart))
+
+
 def test_a_connection_that_is_made_is_no_unroutable_master() -> None:
     made = tcp("10.255.255.1:29500")
     one = look(*MAKES_STORE, call="poll", descriptors=on(made), sockets=(made,))

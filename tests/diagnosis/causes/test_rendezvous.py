@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import Collective, CollectiveLog, LostNode
 
 from ..made_up import ALL_REDUCE, GROUP, SLEEP, job, look, rank
@@ -149,3 +151,53 @@ def test_the_launcher_may_serve_the_store() -> None:
     agent = tcp("127.0.0.1:29500", peer_pids=(50,), peer_names=("python3",))
     one = replace(look(*MAKES_STORE, call="poll", sockets=(agent,)), ppid=50)
     assert "foreign-store" not in causes_of((job(), [rank(0, one, environment=TORCHRUN)]))
+
+
+# ---- a store of the job's own making (TCPStore) that says nothing --------------------------------
+
+
+def asks_for_a_store(**more: Any) -> Look:
+    """A rank in torch's code that reads from a server, below a function of its own."""
+    store = tcp("10.0.0.9:9300", **{"received": 0, "sent": 9, **more})
+    one = look("connect /job/train.py:14", call="recvfrom", descriptors=on(store), sockets=(store,))
+    call = one.kernel[0].syscall
+    assert call is not None
+    library = "/venv/site-packages/torch/lib/libtorch_cpu.so"
+    return replace(one, kernel=(replace(one.kernel[0], syscall=replace(call, caller=library)),))
+
+
+def with_others(one: Look, **more: Any) -> Facts:
+    waits = [rank(n, GROUP, environment={}, host=f"n{n}", **more) for n in (0, 2)]
+    return job(world=3), [waits[0], rank(1, one, environment={}, host="n1"), waits[1]]
+
+
+def test_what_answers_a_store_with_nothing_is_no_store() -> None:
+    found = causes_of(with_others(asks_for_a_store()))
+    assert "foreign-store" in found
+
+
+def test_a_store_that_has_answered_is_one() -> None:
+    assert "foreign-store" not in causes_of(with_others(asks_for_a_store(received=40)))
+
+
+def test_a_store_of_the_job_that_stands_still_is_no_stranger() -> None:
+    listens = Socket(5, "tcp6", "[::]:9300", "", "LISTEN")
+    facts, ranks = with_others(asks_for_a_store())
+    first, *others = ranks
+    serves = replace(first.looks[-1], sockets=(listens,))
+    first = replace(first, looks=(serves,) * len(first.looks))
+    assert "foreign-store" not in causes_of((facts, [first, *others]))
+
+
+def test_of_a_rank_that_is_not_seen_it_may_be_the_store() -> None:
+    facts, ranks = with_others(asks_for_a_store())
+    assert "foreign-store" not in causes_of((facts, ranks[1:]))
+
+
+def test_a_node_that_heard_two_processes_say_one_number_tells_of_them() -> None:
+    ranks = [rank(0, GROUP), rank(1, GROUP), rank(2, GROUP, twin=27, host="n2")]
+    found = causes_of((job(world=4), ranks))
+    assert next(iter(found)) == "duplicate-rank"
+    assert "rank 2" in found["duplicate-rank"].matched[0]
+    waits = [rank(0, ALL_REDUCE), rank(1, ALL_REDUCE, twin=27)]
+    assert "duplicate-rank" not in causes_of((job(), waits))
