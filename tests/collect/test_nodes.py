@@ -359,7 +359,7 @@ def test_who_waits_for_a_process_of_a_lost_node_is_not_to_blame() -> None:
     assert found.ranks.waiting == (0,)
     assert found.cause is not None
     assert found.cause.id == "node-lost"
-    assert found.notes == (), "it is not said to have left nothing"
+    assert found.notes == ("n2 (rank 1) is not seen from here, for 9.0 s",)  # not: left nothing
 
 
 # ---- the file ------------------------------------------------------------------------------------
