@@ -69,7 +69,6 @@ if __name__ == "__main__":
 # command = "python train.py $PORT"
 # culprits = [[0, 1], [0], []]
 # culprits_by_stacks = [[-1]]
-# waiting = [1]
 # steps = ["ray_get", "process_group", "broadcast", "script"]
 # after = [
 #   "Ray started", "Process group ready", "Answer of Ray there",
