@@ -22,12 +22,12 @@ def keep_feeding_parents(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     return [_drop_parent(one) if _has_other_parent(one) else one for one in ranks]
 
 
-def _find_parent(facts: RankFacts) -> int:
+def _read_parent(facts: RankFacts) -> int:
     return facts.looks[-1].ppid if facts.looks else 0
 
 
 def _has_other_parent(facts: RankFacts) -> bool:
-    parent = _find_parent(facts)
+    parent = _read_parent(facts)
     looks = next((one for one in facts.children if one and one[-1].pid == parent), ())
     return parent in facts.beside and not _waits_for_room(looks)
 
@@ -38,6 +38,6 @@ def _waits_for_room(looks: Sequence[Look]) -> bool:
 
 
 def _drop_parent(facts: RankFacts) -> RankFacts:
-    parent = _find_parent(facts)
+    parent = _read_parent(facts)
     children = tuple(one for one in facts.children if not one or one[-1].pid != parent)
     return replace(facts, children=children, beside=tuple(p for p in facts.beside if p != parent))

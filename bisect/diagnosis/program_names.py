@@ -21,7 +21,7 @@ def name_programs(verdict: Verdict, ranks: Sequence[RankFacts]) -> Verdict:
     """Return a verdict in whose words "python (4711)" is "python service.py (4711)" where that
     process runs another script than its rank.
     """
-    names = _find_names(ranks)
+    names = _name_processes(ranks)
     if not names:
         return verdict
     return replace(
@@ -35,7 +35,7 @@ def name_programs(verdict: Verdict, ranks: Sequence[RankFacts]) -> Verdict:
     )
 
 
-def _find_names(ranks: Sequence[RankFacts]) -> dict[int, str]:
+def _name_processes(ranks: Sequence[RankFacts]) -> dict[int, str]:
     """Return by pid what such a process is called; none whose pid means two things on two hosts."""
     found: dict[int, set[str]] = {}
     for facts in ranks:

@@ -126,7 +126,7 @@ async def is_queued(pids: Iterable[int]) -> bool:
 
     False where that program is missing or does not answer in time.
     """
-    names = {name for pid in pids for name in _find_names(pid)}
+    names = {name for pid in pids for name in _list_names_of(pid)}
     schedulers = [one for one in LAUNCHERS if one.queue and not names.isdisjoint(one.clients)]
     return any([await _has_a_job_waiting(one.queue) for one in schedulers])
 
@@ -148,7 +148,7 @@ async def _has_a_job_waiting(command: Sequence[str]) -> bool:
     return bool(ran.out.strip())
 
 
-def _find_names(pid: int) -> Sequence[str]:
+def _list_names_of(pid: int) -> Sequence[str]:
     """Return what a process may be called: its program, or a script that is called like one."""
     try:
         return [os.path.basename(word) for word in within(0.2, words_of, pid)[:3]]

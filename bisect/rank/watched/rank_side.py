@@ -437,7 +437,7 @@ def _become_rank(place: Place, trains: bool) -> None:
     hear_uncaught_error(failed)
 
 
-def _find_parent() -> int:
+def _find_starter() -> int:
     """Return the pid of who started this process: that `hangbisect run` stands in between is none
     of the job's.
     """
@@ -453,7 +453,7 @@ def _find_role() -> tuple[Place, Role]:
     place = find_place({name: value for name, value in os.environ.items() if name not in ours})
     seen = ProcessFacts(
         pid=os.getpid(),
-        parent=_find_parent(),
+        parent=_find_starter(),
         claim=read_claim(os.environ.get(CLAIM_VARIABLE, "")),
         launched=launched and place.launcher is not None,
         joined=joined,
