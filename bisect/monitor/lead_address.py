@@ -84,6 +84,11 @@ def read_token(path: Path) -> str:
     return str(read_own_json(path).get("token", ""))
 
 
+def format_token(token: str) -> str:
+    """Return what TOKEN_FILE holds, for read_token()."""
+    return json.dumps({"token": token})
+
+
 def read_own_json(path: Path) -> dict[str, Any]:
     """Return the object in a small file that is ours and that nobody else can read, {} for anything
     else. May block; raises OSError, ValueError.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import secrets
 import socket
@@ -39,6 +38,7 @@ from .copy_run import write
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
+    format_token,
     list_lead_places,
     listen_at,
     make_credentials,
@@ -122,7 +122,7 @@ class OtherAgents:
 
     async def _leave_token(self, token: bytes) -> None:
         """Write the token into the run folder, for watches of nodes that share it."""
-        text = json.dumps({"token": token.decode()})
+        text = format_token(token.decode())
         with contextlib.suppress(OSError, TimeoutError, RuntimeError):
             folder = str(self._around.run_dir)
             await call_with_limit(write, {TOKEN_FILE: text}, folder, limit=FILE_LIMIT)

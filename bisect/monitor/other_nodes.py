@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import secrets
@@ -35,6 +34,7 @@ from ..link.node import Address, NodeLink
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
+    format_token,
     list_lead_places,
     listen_at,
     make_credentials,
@@ -128,7 +128,7 @@ class OtherNodes:
         job, token = self._job, os.environ.get(TOKEN_VARIABLE, "")
         if not token and job.settings["run_dir"]:
             token = secrets.token_hex(16)
-            job.files.write_secret(TOKEN_FILE, json.dumps({"token": token}))
+            job.files.write_secret(TOKEN_FILE, format_token(token))
             await job.files.publish()
         self._token = token.encode()
         credentials = self._credentials()

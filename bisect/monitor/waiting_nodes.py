@@ -19,7 +19,7 @@ from ..base.json_codec import Misfit, from_json, to_json
 from ..link.messages import NodeWord
 from ..link.node import Address
 from .copy_run import write
-from .lead_address import FILE_LIMIT, TOKEN_FILE, read_own_json, read_token
+from .lead_address import FILE_LIMIT, TOKEN_FILE, format_token, read_own_json, read_token
 
 AFTER = 10.0  # seconds without a lead until a node does so: that of rank 0 may be late
 _FRESH = 30.0  # seconds since one of them was written: each node does it anew at each look
@@ -74,7 +74,7 @@ class WaitingNodes:
         with contextlib.suppress(OSError, ValueError):
             if read_token(path):
                 return
-        write({TOKEN_FILE: json.dumps({"token": secrets.token_hex(16)})}, str(self._folder))
+        write({TOKEN_FILE: format_token(secrets.token_hex(16))}, str(self._folder))
 
 
 def _find_own_address(places: Sequence[Address]) -> str:

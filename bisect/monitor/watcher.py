@@ -301,8 +301,6 @@ class LauncherSupervisor:
         told: tuple[LauncherJudgement, str] | None = judged, ""
         if self.agents is not None and self.verdict is None:
             told = await self._hear_agents(judged, ended, is_late=not waits)
-        elif waits:
-            return
         if told is not None:
             is_to_end = around.on_hang == "end" and (is_sure or is_limit)
             await self._close(outside, told[0], is_to_end, told[1])
