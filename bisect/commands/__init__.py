@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from ..base.argument_types import Parser
 
 # Ways we start ourselves, not for the command line.
-INTERNAL = frozenset({"walk", "monitor", "live_table", "make_reports", "node_task", "node_probe"})
+_INTERNAL_FILE = frozenset(
+    {"monitor", "live_table", "make_reports", "matrix_cell", "node_task", "node_probe"}
+)
+INTERNAL = _INTERNAL_FILE | {"walk"}
 TOGETHER = {
-    **dict.fromkeys(
-        ("monitor", "live_table", "make_reports", "node_task", "node_probe"), "internal"
-    ),
+    **dict.fromkeys(_INTERNAL_FILE, "internal"),
     **dict.fromkeys(("causes", "jobs", "toggles"), "lists"),
     **dict.fromkeys(("bundle", "compare", "merge", "show"), "results"),
     **dict.fromkeys(("isolate", "matrix"), "trials"),

@@ -116,6 +116,16 @@ def node_task(argv: Sequence[str]) -> int:
     return run_node_task(from_json(TaskOrders, orders))
 
 
+def matrix_cell(argv: Sequence[str]) -> int:
+    """Run one cell of a matrix. A task of Slurm's starts this, which `hangbisect matrix` queued."""
+    orders = _read_orders("matrix_cell", argv)
+    from ..base.json_codec import from_json
+    from ..trials.matrix_session import run_cell_task
+    from ..trials.slurm_matrix import TaskOrders
+
+    return run_cell_task(from_json(TaskOrders, orders), int(argv[1]))
+
+
 def node_probe(argv: Sequence[str]) -> int:
     """Do on this node what a job does at its start, with others. A task of a node starts this."""
     options = _read_orders("node_probe", argv)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ Run a job under one setting after the other, from a scenario file, and say how e
 
 hangbisect matrix recommended          one of ours, by name; any other by its path
 hangbisect matrix my.yaml --jobs 2     cells side by side, kept apart
+hangbisect matrix my.yaml --slurm      cells as tasks of a Slurm array, each on nodes of its own
 hangbisect matrix my.yaml --dry-run    print the commands, ready to paste, and start nothing
 hangbisect matrix --resume DIR         go on after an interruption; what is done is not repeated
 
@@ -173,11 +175,35 @@ def matrix(argv: list[str]) -> int:
     return run_matrix(MatrixRequest(**vars(args)))
 
 
+def _split_words(value: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(value))
+    except ValueError as error:
+        raise UsageError(f"--sbatch cannot be {value!r}: {error}") from None
+
+
 def _matrix_parser() -> Parser:
     parser = make_parser("matrix", HELP["matrix"])
     add = parser.add_argument
     add("file", nargs="?", metavar="FILE", help="a scenario file, or the name of one of ours")
-    add("--jobs", metavar="N", type=count("--jobs", 1), default=1, help="cells side by side (1)")
+    add(
+        "--jobs",
+        metavar="N",
+        type=count("--jobs", 1),
+        help="cells side by side (1; with --slurm as many as there are nodes for)",
+    )
+    add(
+        "--slurm",
+        action="store_true",
+        help="queue the cells as tasks of a Slurm array; every node has to see this folder",
+    )
+    add(
+        "--sbatch",
+        metavar="OPTIONS",
+        type=_split_words,
+        default=(),
+        help="options for sbatch, as in --sbatch='--partition=gpu --gpus-per-node=8'",
+    )
     add("--resume", metavar="DIR", help="go on with the matrix in DIR; repeat no cell that is done")
     add("--dry-run", action="store_true", help="print the commands, and start nothing")
     add("--run-dir", metavar="DIR", help="the matrix's folder (runs/<UTC time>-matrix-<name>)")

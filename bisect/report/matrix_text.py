@@ -143,12 +143,13 @@ def record_matrix(results: MatrixResult) -> RecordedMatrix:
         jobs=results.jobs,
         status=results.status,
         complete=len(results.ran) == len(results.cells) and not results.interrupted,
-        cells=tuple(_record_cell(cell, ran.get(cell.number)) for cell in results.cells),
+        cells=tuple(record_cell(cell, ran.get(cell.number)) for cell in results.cells),
         versions={"hangbisect": VERSION},
     )
 
 
-def _record_cell(cell: Cell, ran: CellRun | None) -> RecordedCell:
+def record_cell(cell: Cell, ran: CellRun | None) -> RecordedCell:
+    """Return a cell and what came of it, if it was run, secrets masked."""
     found = RecordedCell(
         cell.number, cell.name, cell.setting, cell.launcher, cell.nodes, cell.ranks
     )
@@ -289,7 +290,8 @@ class LiveLines:
         if said is None:
             self._say(f"{name}: started")
         elif now - said >= _SPOKEN:
-            self._say(f"{name}: {format_seconds(had)}, {describe_ranks(one.ranks, now)}")
+            at = one.note or describe_ranks(one.ranks, now)
+            self._say(f"{name}: {format_seconds(had)}, {at}")
         else:
             return
         self._said[one.cell.number] = now
@@ -360,8 +362,8 @@ def _cells_of(one: CellState) -> list[tuple[str, str]]:
             (join_lines(one.ran.where), ""),
         ]
     if one.seconds is None:
-        return [(text, "dim") for text in (number, name, "waits", "", "")]
-    at = describe_ranks(one.ranks, time.monotonic())
+        return [(text, "dim") for text in (number, name, "waits", "", one.note)]
+    at = one.note or describe_ranks(one.ranks, time.monotonic())
     return [(number, ""), (name, "bold"), ("runs", "cyan"), (f"{one.seconds:.0f}", ""), (at, "")]
 
 

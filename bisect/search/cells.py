@@ -166,6 +166,25 @@ class RecordedCell:
     mark: str | None = None  # the same for the same cell when resumed
 
 
+def make_cell_run(recorded: RecordedCell) -> CellRun | None:
+    """Return a cell that was run from its record; None: it was not run."""
+    if recorded.result is None or recorded.mark is None:
+        return None
+    return CellRun(
+        number=recorded.number,
+        name=recorded.name,
+        setting=recorded.setting,
+        result=recorded.result,
+        where=recorded.where,
+        seconds=recorded.seconds or 0.0,
+        command=recorded.command,
+        environment=recorded.environment,
+        run_dir=recorded.run_dir or "",
+        mark=recorded.mark,
+        cause=recorded.cause,
+    )
+
+
 @dataclass(frozen=True)
 class RecordedMatrix:
     """What matrix.json holds."""
@@ -203,6 +222,7 @@ class CellState:
     ran: CellRun | None = None  # None: it waits, or is under way
     ranks: tuple[RankPosition, ...] = ()
     seconds: float | None = None  # since it was started; None: it waits, or has ended
+    note: str = ""  # where it is queued or runs, where that is not this machine
 
 
 def judge_cell(verdict: Verdict | None, status: int | None, stopped: bool) -> CellOutcome:

@@ -244,6 +244,29 @@ def _script_interpreter(path: Path) -> list[str]:
     return os.fsdecode(first)[2:].strip().split(maxsplit=1) if first.startswith(b"#!") else []
 
 
+def record_cell_run(
+    cell: Cell,
+    around: MatrixContext,
+    came: CellOutcome,
+    where: str,
+    start: Launch | None = None,
+    seconds: float = 0.0,
+) -> CellRun:
+    """Return a cell that was run, or that could not be: then there is no `start`."""
+    return CellRun(
+        number=cell.number,
+        name=cell.name,
+        setting=dict(cell.setting),
+        result=came,
+        where="" if came == "ok" else mask_text(where),
+        seconds=round(seconds, 3),
+        command=start.command if start else (),
+        environment=dict(start.environment) if start else {},
+        run_dir=str(start.run_dir) if start else "",
+        mark=cell_mark(cell, around),
+    )
+
+
 _LOOK_EVERY = 0.2  # seconds between two looks whether a cell has ended, or was interrupted
 
 
@@ -353,11 +376,13 @@ class Matrix:
         try:
             port = None if share.alone else self._scratch.port()
             apart = share.environment(folder, scratch, port) if scratch and port else {}
+            if cell.nodes > 1:  # the temporary folder is on this one alone
+                apart = {name: v for name, v in apart.items() if not v.startswith(str(scratch))}
             start = make_launch(cell, self._around, apart, port)
             _set_aside(folder)
             return self._launched(cell, start)
         except (HangbisectError, OSError) as error:
-            return self._told(cell, "not started", str(error))
+            return record_cell_run(cell, self._around, "not started", str(error))
         finally:
             if scratch is not None:
                 self._scratch.remove(scratch)
@@ -378,32 +403,11 @@ class Matrix:
         came = judge_cell(ended.verdict, ended.status, stopped)
         if came not in JUDGED:
             why = why_unjudged(came, ended.status, ended.trouble)
-            return self._told(cell, came, why, start, ended.seconds)
+            return record_cell_run(cell, self._around, came, why, start, ended.seconds)
         where = describe_ending(ended.verdict, ended.trouble, with_outcome=False)
         cause = ended.verdict.cause if ended.verdict else None
-        ran = self._told(cell, came, where, start, ended.seconds)
+        ran = record_cell_run(cell, self._around, came, where, start, ended.seconds)
         return replace(ran, cause=cause.id if cause else None)
-
-    def _told(
-        self,
-        cell: Cell,
-        came: CellOutcome,
-        where: str,
-        start: Launch | None = None,
-        seconds: float = 0.0,
-    ) -> CellRun:
-        return CellRun(
-            number=cell.number,
-            name=cell.name,
-            setting=dict(cell.setting),
-            result=came,
-            where="" if came == "ok" else mask_text(where),
-            seconds=round(seconds, 3),
-            command=start.command if start else (),
-            environment=dict(start.environment) if start else {},
-            run_dir=str(start.run_dir) if start else "",
-            mark=cell_mark(cell, self._around),
-        )
 
     def _now(
         self,

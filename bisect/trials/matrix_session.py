@@ -8,12 +8,13 @@ import json
 import os
 import shlex
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..base.errors import UsageError
 from ..base.files import stamp, write_whole
@@ -40,12 +41,25 @@ from ..search.cells import (
     RecordedMatrix,
     estimate_seconds_left,
     list_cells,
+    make_cell_run,
 )
 from .isolation_request import read_recorded
 from .launch import stopping_by_signals
 from .matrix import Matrix, MatrixContext, cell_mark, cell_run_dir, format_launch, make_launch
 from .resources import MachineShare, share_among_cells
 from .scenario_file import load_scenario, locate_value, require_modules, scenario_names
+from .slurm_matrix import (
+    TASKS,
+    SlurmMatrix,
+    TaskOrders,
+    digest_cells,
+    group_by_size,
+    make_array_command,
+    run_task,
+)
+
+if TYPE_CHECKING:
+    from ..search.scenario import Scenario
 
 _DRAWN_EVERY = 0.25  # seconds
 
@@ -55,12 +69,35 @@ class MatrixRequest:
     """The words of the command line, read. None: not said."""
 
     file: str | None
-    jobs: int = 1
+    jobs: int | None = None
     resume: str | None = None
     run_dir: str | None = None
     dry_run: bool = False
     plain: bool = False
     json: bool = False
+    slurm: bool = False
+    sbatch: tuple[str, ...] = ()  # options of the user's own for it
+
+
+class RunningMatrix(Protocol):
+    """Cells under way, here or in a queue: Matrix, SlurmMatrix."""
+
+    note: str
+
+    def start(self) -> None:
+        """Start the first cells."""
+
+    def wait(self, limit: float) -> bool:
+        """Return whether all is over, after `limit` seconds at most."""
+
+    def now(self) -> list[CellState]:
+        """Return every cell as it is now."""
+
+    def ran(self) -> list[CellRun]:
+        """Return the cells that have been run."""
+
+    def close(self) -> None:
+        """Give back what it has."""
 
 
 class MatrixView(Protocol):
@@ -76,11 +113,82 @@ class MatrixView(Protocol):
 def run_matrix(asked: MatrixRequest) -> int:
     """Do what was asked, and return the exit status. Raises UsageError, MissingLibrary."""
     require_modules("junitparser", "pydantic", "yaml")
-    from ..search.scenario_checks import toggles_of_scenario  # its models are made of pydantic
-
+    if asked.sbatch and not asked.slurm:
+        raise UsageError("--sbatch is for --slurm alone", "hangbisect matrix FILE --slurm")
     file, done, folder = _choose_scenario(asked)
     scenario = load_scenario(file)
-    listed = list_cells(scenario)
+    listed, around = _list_cells(scenario, folder)
+    jobs = asked.jobs or (len(listed) if asked.slurm else 1)
+    # On nodes of its own a cell shares nothing but what Slurm shares out.
+    each = share_among_cells(
+        scenario,
+        listed,
+        1 if asked.slurm else jobs,
+        os.environ,
+        lambda path: locate_value(file, path),
+    )
+    named = file if file in scenario_names() else os.path.abspath(file)
+    orders = TaskOrders(
+        named, str(around.folder), str(around.started_in), digest_cells(listed, around)
+    )
+    if asked.dry_run:
+        left = [cell for cell in listed if cell_mark(cell, around) not in done]
+        if asked.slurm:
+            return _print_arrays(left, orders, asked)
+        return _print_commands(left, around, each)
+    record = MatrixRecord(folder)
+    results = MatrixResult(
+        scenario=named,
+        title=scenario.title,
+        started_in=str(around.started_in),
+        folder=str(folder),
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        seconds=0.0,
+        jobs=jobs,
+        cells=listed,
+        ran=(),
+    )
+
+    def make_running(
+        keep: Callable[[Sequence[CellRun]], None], stopping: threading.Event
+    ) -> RunningMatrix:
+        if not asked.slurm:
+            return Matrix(listed, around, each, recorded=done, keep=keep, stopping=stopping)
+        return SlurmMatrix(
+            listed,
+            around,
+            orders,
+            jobs=asked.jobs,
+            options=asked.sbatch,
+            recorded=done,
+            keep=keep,
+            stopping=stopping,
+        )
+
+    view = _choose_view(asked.plain)
+    results = _run_cells(results, make_running, None if asked.slurm else len(each), record, view)
+    record.write(results)
+    record.write_junit(results)
+    return _print_answer(results, asked, record)
+
+
+def run_cell_task(orders: TaskOrders, number: int) -> int:
+    """Run the cell of that number as a task of Slurm's; return the exit status. Raises UsageError
+    for a file that is not there any more, MissingLibrary.
+    """
+    listed, around = _list_cells(load_scenario(orders.file), Path(orders.folder))
+    cell = next((one for one in listed if one.number == number), None)
+    if cell is None:
+        raise UsageError(
+            f"{orders.file} has no cell {number}", "It was changed after it was queued."
+        )
+    return EXIT_STATUS[run_task(cell, listed, around, orders).result]
+
+
+def _list_cells(scenario: Scenario, folder: Path) -> tuple[tuple[Cell, ...], MatrixContext]:
+    """Return the cells of a matrix, and what they have in common."""
+    from ..search.scenario_checks import toggles_of_scenario  # its models are made of pydantic
+
     around = MatrixContext(
         table=toggles_of_scenario(scenario),
         watch=scenario.watch.options(),
@@ -88,28 +196,7 @@ def run_matrix(asked: MatrixRequest) -> int:
         started_in=Path.cwd(),
         environment=scenario.environment,
     )
-    each = share_among_cells(
-        scenario, listed, asked.jobs, os.environ, lambda path: locate_value(file, path)
-    )
-    if asked.dry_run:
-        left = [cell for cell in listed if cell_mark(cell, around) not in done]
-        return _print_commands(left, around, each)
-    record = MatrixRecord(folder)
-    results = MatrixResult(
-        scenario=file if file in scenario_names() else os.path.abspath(file),
-        title=scenario.title,
-        started_in=str(around.started_in),
-        folder=str(folder),
-        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        seconds=0.0,
-        jobs=asked.jobs,
-        cells=listed,
-        ran=(),
-    )
-    results = _run_cells(results, around, each, done, record, _choose_view(asked.plain))
-    record.write(results)
-    record.write_junit(results)
-    return _print_answer(results, asked, record)
+    return list_cells(scenario), around
 
 
 # ---- what is to be run ---------------------------------------------------------------------------
@@ -171,18 +258,27 @@ def _print_commands(
     return status
 
 
+def _print_arrays(listed: Sequence[Cell], orders: TaskOrders, asked: MatrixRequest) -> int:
+    """Print what would queue the cells, and what to do then; return the exit status, 0."""
+    print(f"mkdir -p {shlex.quote(os.path.join(orders.folder, TASKS))}")
+    for group in group_by_size(listed):
+        for cell in group:
+            print(f"# {cell.number} {cell.name}")
+        print(shlex.join(make_array_command(group, orders, asked.jobs, asked.sbatch)))
+    return 0
+
+
 # ---- running it ----------------------------------------------------------------------------------
 
 
 def _run_cells(
     results: MatrixResult,
-    around: MatrixContext,
-    each: Sequence[MachineShare],
-    done: Mapping[str, CellRun],
+    make_running: Callable[[Callable[[Sequence[CellRun]], None], threading.Event], RunningMatrix],
+    jobs: int | None,
     record: MatrixRecord,
     view: MatrixView,
 ) -> MatrixResult:
-    """Run the cells and return what came of them."""
+    """Run the cells and return what came of them. `jobs`: at a time, None: as a queue lets them."""
     began = time.monotonic()
 
     def so_far(ran: Sequence[CellRun], interrupted: bool = False) -> MatrixResult:
@@ -190,21 +286,15 @@ def _run_cells(
         return replace(results, ran=tuple(ran), seconds=seconds, interrupted=interrupted)
 
     with stopping_by_signals() as stopping:
-        matrix = Matrix(
-            results.cells,
-            around,
-            each,
-            recorded=done,
-            keep=lambda ran: record.write(so_far(ran, stopping.is_set())),
-            stopping=stopping,
-        )
+        matrix = make_running(lambda ran: record.write(so_far(ran, stopping.is_set())), stopping)
         record.write(so_far(matrix.ran(), interrupted=True))
         matrix.start()
         try:
             while not matrix.wait(_DRAWN_EVERY):
                 now = matrix.now()
                 note = "ends what is under way" if stopping.is_set() else ""
-                view.show(now, _seconds_left(now, len(each)), note or record.trouble or matrix.note)
+                left = None if jobs is None else _seconds_left(now, jobs)
+                view.show(now, left, note or record.trouble or matrix.note)
             view.show(matrix.now(), None, record.trouble)
         except KeyboardInterrupt:
             pass  # the second one: what is under way is not waited for, and ends without us
@@ -315,20 +405,5 @@ def cells_done(record: RecordedMatrix) -> dict[str, CellRun]:
     """Return by mark the cells that were judged: one that was killed, interrupted or never started
     is run again.
     """
-    return {
-        one.mark: CellRun(
-            number=one.number,
-            name=one.name,
-            setting=one.setting,
-            result=one.result,
-            where=one.where,
-            seconds=one.seconds or 0.0,
-            command=one.command,
-            environment=one.environment,
-            run_dir=one.run_dir or "",
-            mark=one.mark,
-            cause=one.cause,
-        )
-        for one in record.cells
-        if one.result in JUDGED and one.mark is not None
-    }
+    ran = filter(None, map(make_cell_run, record.cells))
+    return {one.mark: one for one in ran if one.result in JUDGED}
