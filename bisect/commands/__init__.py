@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Ways we start ourselves, not for the command line.
 _INTERNAL_FILE = frozenset(
-    {"monitor", "live_table", "make_reports", "matrix_cell", "node_task", "node_probe"}
+    {"monitor", "live_table", "make_reports", "matrix_cell", "ray_tasks", "node_task", "node_probe"}
 )
 INTERNAL = _INTERNAL_FILE | {"walk"}
 TOGETHER = {

@@ -117,13 +117,22 @@ def node_task(argv: Sequence[str]) -> int:
 
 
 def matrix_cell(argv: Sequence[str]) -> int:
-    """Run one cell of a matrix. A task of Slurm's starts this, which `hangbisect matrix` queued."""
+    """Run one cell of a matrix. A task that `hangbisect matrix` queued starts this."""
     orders = _read_orders("matrix_cell", argv)
     from ..base.json_codec import from_json
     from ..trials.matrix_session import run_cell_task
-    from ..trials.slurm_matrix import TaskOrders
+    from ..trials.queued_matrix import TaskOrders
 
     return run_cell_task(from_json(TaskOrders, orders), int(argv[1]))
+
+
+def ray_tasks(argv: Sequence[str]) -> int:
+    """Start tasks on the nodes of a Ray cluster. `hangbisect matrix` and `nodes` start this."""
+    orders = _read_orders("ray_tasks", argv)
+    from ..base.json_codec import from_json
+    from ..trials.ray_tasks import RayOrders, run_ray_tasks
+
+    return run_ray_tasks(from_json(RayOrders, orders))
 
 
 def node_probe(argv: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 hangbisect nodes --hosts n1,n2,n[03-16]              a probe on the nodes, by ssh
 salloc --nodes=8 hangbisect nodes                    on the nodes of an allocation of Slurm's
+hangbisect nodes --ray                               on the nodes of a Ray cluster
 hangbisect nodes -- torchrun --nproc_per_node=8 train.py    your job in place of the probe
 hangbisect nodes --resume runs/nodes-...             go on after an interruption
 
@@ -26,6 +27,7 @@ from ..base.errors import UsageError
 from . import make_parser
 
 if TYPE_CHECKING:
+    from ..nodes.engines import EngineName
     from ..nodes.session import NodesRequest
 
 MOST_REPEATS = 100  # more starts of each set nobody waits for
@@ -39,12 +41,11 @@ def run(argv: list[str]) -> int:
     if "--" not in argv and rest and not rest[0].startswith("-"):
         raise dashes_missing("nodes", argv, rest[0])
     args = parser.parse_all(ours)
-    from ..nodes.engines import make_slurm_engine, make_ssh_engine
+    from ..nodes.engines import ENGINES
     from ..nodes.session import find_bad_nodes
 
     request = _resume(args, command) if args.resume else _request(args, command)
-    make = make_ssh_engine if request.engine == "hosts" else make_slurm_engine
-    return find_bad_nodes(request, make(os.environ))
+    return find_bad_nodes(request, ENGINES[request.engine](os.environ))
 
 
 def _make_nodes_parser() -> Parser:
@@ -52,6 +53,7 @@ def _make_nodes_parser() -> Parser:
     add = parser.add_argument
     hosts = "these nodes, by ssh, names with ranges: n1,n[05-16] (the nodes of the allocation)"
     add("--hosts", metavar="NAMES", help=hosts)
+    add("--ray", action="store_true", help="the nodes of the Ray cluster that RAY_ADDRESS names")
     add("--resume", metavar="DIR", help="go on with the search in DIR; repeat no start")
     add("--run-dir", metavar="DIR", help="the search's folder (runs/nodes-<UTC time>-<id>)")
     add("--yes", action="store_true", help="do not ask before a command of yours is started")
@@ -84,14 +86,13 @@ def _repeats(value: str) -> int:
 
 
 def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
-    from ..nodes.node_choice import read_named_nodes, read_slurm_nodes
     from ..nodes.session import NodesRequest
     from ..search.node_search import CONFIRM
 
-    by_ssh = args.hosts is not None
+    engine, nodes = _choose_nodes(args)
     return NodesRequest(
-        nodes=read_named_nodes(args.hosts) if by_ssh else read_slurm_nodes(os.environ),
-        engine="hosts" if by_ssh else "slurm",
+        nodes=nodes,
+        engine=engine,
         command=tuple(command),
         limit=args.limit,
         confirm=args.confirm or CONFIRM,
@@ -107,13 +108,27 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
     )
 
 
+def _choose_nodes(args: argparse.Namespace) -> tuple[EngineName, tuple[str, ...]]:
+    from ..nodes.node_choice import read_named_nodes, read_ray_nodes, read_slurm_nodes
+
+    if args.hosts is not None and args.ray:
+        raise UsageError("--hosts and --ray both name nodes", "One of them.")
+    if args.hosts is not None:
+        return "hosts", read_named_nodes(args.hosts)
+    if args.ray:
+        return "ray", read_ray_nodes()
+    return "slurm", read_slurm_nodes(os.environ)
+
+
 def _resume(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
     """Return what was asked for when it began; how long it may take can be said anew."""
     from ..nodes.node_choice import read_slurm_nodes
     from ..nodes.session import read_nodes_answer, resume_request
 
-    if args.hosts is not None or args.run_dir is not None:
-        raise UsageError("--resume goes on with what was begun: no --hosts or --run-dir beside it")
+    if args.hosts is not None or args.ray or args.run_dir is not None:
+        raise UsageError(
+            "--resume goes on with what was begun: no --hosts, --ray or --run-dir beside it"
+        )
     answer = read_nodes_answer(args.resume)
     if answer.engine == "slurm":
         gone = set(answer.nodes) - set(read_slurm_nodes(os.environ))

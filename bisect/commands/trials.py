@@ -190,12 +190,17 @@ def _matrix_parser() -> Parser:
         "--jobs",
         metavar="N",
         type=count("--jobs", 1),
-        help="cells side by side (1; with --slurm as many as there are nodes for)",
+        help="cells side by side (1; with --slurm, --ray as there is room)",
     )
     add(
         "--slurm",
         action="store_true",
         help="queue the cells as tasks of a Slurm array; every node has to see this folder",
+    )
+    add(
+        "--ray",
+        action="store_true",
+        help="have a Ray cluster start the cells, where there is a core for each rank; the same",
     )
     add(
         "--sbatch",

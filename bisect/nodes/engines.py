@@ -1,6 +1,7 @@
-"""How a task gets onto the nodes of a round: ssh, one a node, or one step of Slurm's for all.
+"""How a task gets onto the nodes of a round: ssh, one a node, one step of Slurm's for all, or tasks
+of Ray's by node.
 
-Both start what is installed here under the same path on the nodes, as `attach --hosts` does. A
+All start what is installed here under the same path on the nodes, as `attach --hosts` does. A
 round is one step of Slurm's, in which each task finds its set by the name of its node: a controller
 takes many steps at once badly ("Job step creation temporarily disabled, retrying", srun says).
 
@@ -24,9 +25,10 @@ from ..base.files import PACKAGE
 from ..base.json_codec import to_json
 from ..base.lazy_dataclass import dataclass
 from ..evidence.external_tools import find_program
+from ..trials.ray_tasks import RayOrders, RayTask, make_ray_words, make_tasks_line
 from .node_task import TaskOrders
 
-EngineName = Literal["hosts", "slurm"]
+EngineName = Literal["hosts", "slurm", "ray"]
 _KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS")
 # What a command needs on the nodes to be the same as here: srun hands on all variables, ssh none.
 _CARRIED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
@@ -40,6 +42,7 @@ class StartCommand:
     nodes: tuple[str, ...]
     words: tuple[str, ...]
     environment: Mapping[str, str]
+    told_first: str = ""  # a line for its input
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,30 @@ def _step_options(job: str, nodes: Sequence[str]) -> tuple[str, ...]:
         *(f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0"),
         *("--unbuffered", "--quiet", "--input=all", "--job-name=hangbisect"),
     )
+
+
+def make_ray_engine(environ: Mapping[str, str]) -> Engine:
+    """Return the engine for the nodes of a Ray cluster, named by their addresses."""
+
+    def make_commands(orders: TaskOrders) -> list[StartCommand]:
+        tasks = []
+        for number, members in zip(orders.numbers, orders.sets, strict=True):
+            mine = replace(orders, sets=(members,), numbers=(number,))
+            for node in members:
+                words = _task_words(replace(mine, node=node))
+                tasks.append(RayTask(f"{number}-{node}", words, node=node))
+        nodes = tuple(chain.from_iterable(orders.sets))
+        words = make_ray_words(RayOrders(folder=orders.folder))
+        return [StartCommand(nodes, words, environ, make_tasks_line(tasks))]
+
+    return Engine("ray", make_commands)
+
+
+ENGINES: Mapping[EngineName, Callable[[Mapping[str, str]], Engine]] = {
+    "hosts": make_ssh_engine,
+    "slurm": make_slurm_engine,
+    "ray": make_ray_engine,
+}
 
 
 def _task_words(orders: TaskOrders) -> tuple[str, ...]:

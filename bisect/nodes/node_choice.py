@@ -1,17 +1,23 @@
-"""The nodes among which a bad one is searched: those that a person names, or those of the Slurm
-allocation that we are started in.
+"""The nodes among which a bad one is searched: those that a person names, those of the Slurm
+allocation that we are started in, or those of a Ray cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from ..attach.host_names import read_host_names
 from ..attach.nodes import SLURM_LIMIT, run_program
-from ..base.errors import UsageError
+from ..base.deadline import run_command
+from ..base.errors import HangbisectError, UsageError
+from ..base.json_codec import from_json
+from ..trials.ray_tasks import RayOrders, RayWord, make_ray_words
 
+RAY_LIMIT = 60.0  # seconds for Ray to be imported, and to say which nodes it has
 _HELP = "hangbisect nodes --hosts n1,n2,n[05-16]"
 
 
@@ -55,3 +61,21 @@ def read_slurm_nodes(environ: Mapping[str, str]) -> tuple[str, ...]:
     command = ("scontrol", "show", "hostnames", listed)
     printed = asyncio.run(run_program(command, SLURM_LIMIT, "Name the nodes with --hosts."))
     return check_nodes(printed.decode(errors="replace").split(), f"Slurm's {listed}")
+
+
+def read_ray_nodes() -> tuple[str, ...]:
+    """Return the addresses of the nodes of the Ray cluster that RAY_ADDRESS names, or that this
+    machine is in.
+
+    Raises UsageError where there are fewer than two, HangbisectError where no Ray answers.
+    """
+    ended = run_command(make_ray_words(RayOrders(lists_nodes=True)), RAY_LIMIT)
+    words = []
+    for line in ended.out.splitlines():
+        with suppress(ValueError, RecursionError):
+            words.append(from_json(RayWord, json.loads(line)))
+    refused = next((word.why for word in words if word.ray == "refused"), "")
+    if refused or ended.status != 0:
+        why = refused or f"no Ray cluster answers within {RAY_LIMIT:.0f} s"
+        raise HangbisectError(why, "RAY_ADDRESS names a cluster; `ray status` asks it.")
+    return check_nodes([word.node for word in words if word.ray == "node"], "Ray")

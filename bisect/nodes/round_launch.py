@@ -109,6 +109,8 @@ class _RoundLaunch:
                     self._heard.put_nowait((command, said))
 
         program = await start_client(command.words, hear, command.environment)
+        if command.told_first:
+            program.tell(command.told_first)
         return _Client(command, program)
 
     def _take(self, command: StartCommand, said: dict[str, Any] | None) -> None:
@@ -128,6 +130,8 @@ class _RoundLaunch:
                 self._tell(one, f"go {number}")
         elif said.get("is") == "over":
             self._take_end(number, one, node, said)
+        elif said.get("ray") == "ended":
+            self._lose(node, command, str(said.get("why", "")))
 
     def _take_end(self, number: int, one: StartedSet, node: str, said: dict[str, Any]) -> None:
         result, why = said.get("result"), str(said.get("why", ""))
@@ -140,14 +144,14 @@ class _RoundLaunch:
         one.settle("unknown" if result == "unknown" else "fail", reason)
         self._tell(one, f"end {number}")
 
-    def _lose(self, node: str, command: StartCommand) -> None:
+    def _lose(self, node: str, command: StartCommand, why: str = "") -> None:
         """Take in that a task is gone. One that was not ready was never started."""
         number, one = self._by_node[node]
         if node in one.passed or one.result is not None:
             return
         client = next(client for client in self._clients if client.command is command)
         program = client.program
-        said = find_error_line(program.errors) or f"status {program.status}"
+        said = why or find_error_line(program.errors) or f"status {program.status}"
         if one.began is None:
             one.settle("unknown", f"{node}: could not be started: {said}")
         else:

@@ -143,7 +143,7 @@ def _make_folder(request: NodesRequest) -> Path:
 def _format_expectation(request: NodesRequest, folder: Path) -> list[str]:
     """Return what to tell before the first start."""
     what = "your command" if request.command else "a probe"
-    by = "ssh" if request.engine == "hosts" else "steps of Slurm's"
+    by = {"hosts": "ssh", "slurm": "steps of Slurm's", "ray": "tasks of Ray's"}[request.engine]
     limit = _limit_of(request)
     count = len(request.nodes)
     lines = [

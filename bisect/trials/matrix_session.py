@@ -46,17 +46,11 @@ from ..search.cells import (
 from .isolation_request import read_recorded
 from .launch import stopping_by_signals
 from .matrix import Matrix, MatrixContext, cell_mark, cell_run_dir, format_launch, make_launch
+from .queued_matrix import TASKS, CellQueue, QueuedMatrix, TaskOrders, digest_cells, run_task
+from .ray_queue import RayQueue
 from .resources import MachineShare, share_among_cells
 from .scenario_file import load_scenario, locate_value, require_modules, scenario_names
-from .slurm_matrix import (
-    TASKS,
-    SlurmMatrix,
-    TaskOrders,
-    digest_cells,
-    group_by_size,
-    make_array_command,
-    run_task,
-)
+from .slurm_queue import SlurmQueue, group_by_size, make_array_command
 
 if TYPE_CHECKING:
     from ..search.scenario import Scenario
@@ -77,12 +71,15 @@ class MatrixRequest:
     json: bool = False
     slurm: bool = False
     sbatch: tuple[str, ...] = ()  # options of the user's own for it
+    ray: bool = False
 
 
 class RunningMatrix(Protocol):
-    """Cells under way, here or in a queue: Matrix, SlurmMatrix."""
+    """Cells under way, here or in a queue: Matrix, QueuedMatrix."""
 
-    note: str
+    @property
+    def note(self) -> str:
+        """What a person at the terminal should know."""
 
     def start(self) -> None:
         """Start the first cells."""
@@ -115,15 +112,18 @@ def run_matrix(asked: MatrixRequest) -> int:
     require_modules("junitparser", "pydantic", "yaml")
     if asked.sbatch and not asked.slurm:
         raise UsageError("--sbatch is for --slurm alone", "hangbisect matrix FILE --slurm")
+    if asked.slurm and asked.ray:
+        raise UsageError("--slurm and --ray are two queues", "One of them.")
     file, done, folder = _choose_scenario(asked)
     scenario = load_scenario(file)
     listed, around = _list_cells(scenario, folder)
-    jobs = asked.jobs or (len(listed) if asked.slurm else 1)
-    # On nodes of its own a cell shares nothing but what Slurm shares out.
+    queued = asked.slurm or asked.ray
+    jobs = asked.jobs or (len(listed) if queued else 1)
+    # Of a queue's nodes a cell has what the queue gives it.
     each = share_among_cells(
         scenario,
         listed,
-        1 if asked.slurm else jobs,
+        1 if queued else jobs,
         os.environ,
         lambda path: locate_value(file, path),
     )
@@ -136,6 +136,7 @@ def run_matrix(asked: MatrixRequest) -> int:
         if asked.slurm:
             return _print_arrays(left, orders, asked)
         return _print_commands(left, around, each)
+    queue = _make_queue(asked, orders)
     record = MatrixRecord(folder)
     results = MatrixResult(
         scenario=named,
@@ -152,28 +153,28 @@ def run_matrix(asked: MatrixRequest) -> int:
     def make_running(
         keep: Callable[[Sequence[CellRun]], None], stopping: threading.Event
     ) -> RunningMatrix:
-        if not asked.slurm:
+        if queue is None:
             return Matrix(listed, around, each, recorded=done, keep=keep, stopping=stopping)
-        return SlurmMatrix(
-            listed,
-            around,
-            orders,
-            jobs=asked.jobs,
-            options=asked.sbatch,
-            recorded=done,
-            keep=keep,
-            stopping=stopping,
-        )
+        return QueuedMatrix(listed, around, queue, recorded=done, keep=keep, stopping=stopping)
 
     view = _choose_view(asked.plain)
-    results = _run_cells(results, make_running, None if asked.slurm else len(each), record, view)
+    results = _run_cells(results, make_running, None if queued else len(each), record, view)
     record.write(results)
     record.write_junit(results)
     return _print_answer(results, asked, record)
 
 
+def _make_queue(asked: MatrixRequest, orders: TaskOrders) -> CellQueue | None:
+    """Return the queue that is asked for, None: cells are run here. Raises UsageError where there
+    is none.
+    """
+    if asked.slurm:
+        return SlurmQueue(orders, asked.jobs, asked.sbatch)
+    return RayQueue(orders, asked.jobs) if asked.ray else None
+
+
 def run_cell_task(orders: TaskOrders, number: int) -> int:
-    """Run the cell of that number as a task of Slurm's; return the exit status. Raises UsageError
+    """Run the cell of that number as a task of a queue; return the exit status. Raises UsageError
     for a file that is not there any more, MissingLibrary.
     """
     listed, around = _list_cells(load_scenario(orders.file), Path(orders.folder))

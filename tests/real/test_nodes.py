@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import signal
 import time
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +155,30 @@ def test_the_answer_is_in_a_report_too(hosts_here: HostsHere, made: Hosts) -> No
     report = Path(made.folder / "run" / "report.md").read_text()
     assert "NO BAD NODE" in report
     assert '"outcome": "no_fault"' in started.said()
+
+
+def is_up(started: Started) -> bool:
+    return "Ray runtime started" in started.said()
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="no Ray is installed here")
+def test_of_rays_nodes_the_one_on_which_the_job_hangs_is_named(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(3)
+    options = ("--block", "--num-cpus=1", "--object-store-memory=80000000")
+    head = ("--head", "--port=6379", "--include-dashboard=false")
+    for host in made.all:
+        which = head if host is made[0] else (f"--address={made[0].address}:6379",)
+        start = (SCRIPTS / "ray", "start", *which, *options, f"--node-ip-address={host.address}")
+        ray = hosts_here.start(host, *start, env={"RAY_USAGE_STATS_ENABLED": "0"})
+        made.until(partial(is_up, ray), "no Ray", 90)
+    bad = made[2].address
+    hangs = 'if hostname -I | grep -q {}; then exec sleep 1000; fi; test -n "$MASTER_ADDR"'
+    command = ("--yes", "--limit", "8", "--run-dir", "run", "--", "sh", "-c", hangs.format(bad))
+    address = {"RAY_ADDRESS": f"{made[0].address}:6379"}
+    started = hosts_here.start(made[0], HANGBISECT, "nodes", "--ray", *command, env=address)
+    assert started.end(400.0) == 0, started.said()
+    found = answer(made)
+    assert [(one["kind"], one["nodes"]) for one in found["bad"]] == [("alone", [bad])]
+    assert found["engine"] == "ray"
+    running = [words for host in made.all for words in host.processes().values()]
+    assert not [words for words in running if "node_task" in words or "sleep 1000" in words]
