@@ -33,6 +33,8 @@ MAY_SEND_SIGNALS = {
     "rank/messages.py": "to itself, so that it ends by the signal it got",
     "front/command.py": "lets its own front go on, once the command goes on",
     "front/supervise.py": "hands on what was sent to it, and ends as its command ended",
+    "trials/ray_queue.py": "ends a client of its own that does not end with its input",
+    "trials/ray_tasks.py": "ends the tasks that it has started, once nobody wants them any more",
     "zoo/keeper.py": "ends the job of a case whose time is over, or whose starter is gone",
     "zoo/parts/processes.py": "ends a helper of a case that does not end by itself",
 }
