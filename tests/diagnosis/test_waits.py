@@ -360,6 +360,19 @@ def test_an_interrupted_call_that_goes_on_is_known_by_where_it_sleeps() -> None:
     assert waits(again).kind == "sleep"
 
 
+def test_where_the_kernel_hides_that_as_well_the_function_of_libc_tells() -> None:
+    """Some kernels name the entry of all system calls as the place (do_syscall_64)."""
+    again = look("step train.py:1", call="restart_syscall", wchan="do_syscall_64")
+    (main,) = again.threads
+    inside = [
+        Frame("clock_nanosleep", "/usr/lib/x86_64-linux-gnu/libc.so.6", 0, native=True),
+        Frame("SocketConnectOp::tryConnect", "/lib/libtorch_cpu.so", 0, native=True),
+    ]
+    native = replace(again, threads=(replace(main, frames=(*inside, *main.frames)),))
+    assert waits(native).kind == "sleep"
+    assert waits(again).kind == "unknown"
+
+
 def test_waiting_in_a_signal_handler_is_not_what_is_looked_at() -> None:
     inside = ("SocketIO.readinto STD/socket.py:706", "step train.py:1")
     before = look(*inside, call="recvfrom", descriptors=(silent_peer(),))
