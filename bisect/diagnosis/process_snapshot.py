@@ -47,6 +47,8 @@ _BY_WCHAN = {
     "n_tty_read": "read",
     "kernel_clone": "vfork",
 }
+# Functions of the C library, innermost in a native stack, that are called as their system calls.
+_BY_LIBRARY = frozenset({*_BY_WCHAN.values(), "nanosleep", "connect", "recvmsg"})
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,18 @@ class ProcessSnapshot:
         """The system call's name, "" if it is in none or that is not known."""
         name = self.call.name if self.call else ""
         if name in ("", "restart_syscall") and not self.running:
-            return _BY_WCHAN.get(self.wchan.partition(".")[0], name)
+            found = _BY_WCHAN.get(self.wchan.partition(".")[0]) or self._library_call
+            return found or name
         return name
+
+    @property
+    def _library_call(self) -> str:
+        """The function of the C library that it is in, if that is a system call, else ""."""
+        inner = next(iter(self.frames), None)
+        if inner is None or not inner.native or "libc" not in inner.file.rpartition("/")[2]:
+            return ""
+        name = inner.name.lstrip("_")
+        return name if name in _BY_LIBRARY else ""
 
     @property
     def main(self) -> Thread | None:

@@ -137,7 +137,7 @@ def tries_again(facts: RankFacts, view: ProcessSnapshot | None, port: str) -> bo
         return False
     tasks = (task for look in facts.looks for task in look.kernel)
     calls = [task.syscall for task in tasks if task.tid == view.look.pid]
-    sleeps = any(call is not None and call.name in _SLEEPS for call in calls)
+    sleeps = view.call_name in _SLEEPS or any(call and call.name in _SLEEPS for call in calls)
     return sleeps and not any(port_of(one.peer) == port for one in view.look.sockets)
 
 
