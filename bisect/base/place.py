@@ -54,6 +54,11 @@ class Place:
     contradictions: tuple[str, ...] = ()  # sentences: variables of different launchers disagree
     impossible: str = ""  # a sentence, where there can be no such rank
 
+    @property
+    def has_others(self) -> bool:
+        """Whether ranks of its job are on other nodes."""
+        return bool(self.node_name) or self.world_size > self.local_world_size
+
 
 def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     """Return where this process stands, from its environment and its ancestors."""

@@ -42,8 +42,9 @@ def find_rendezvous_mismatch(members: Sequence[SingleRank]) -> dict[RankId, Wait
     """Return which of these ranks, all of which make the first process group, the others wait for
     in vain, with what each waits for itself.
     """
-    if len(members) < 2:
-        return {}
+    twins = {one.facts.rank: _make_twin_wait(one.facts) for one in members if one.facts.twin}
+    if twins or len(members) < 2:
+        return twins
     servers = {
         ProcessId(single_rank.facts.host, pid)
         for single_rank in members
@@ -68,6 +69,14 @@ def find_own_masters(members: Sequence[SingleRank], masters: Collection[str]) ->
             words = "which means this machine, and rank 0 is on another"
             found[claim.rank] = Wait("store", f"{host}:{port}, {words}", what=f"{host}:{port}")
     return found
+
+
+def _make_twin_wait(facts: RankFacts) -> Wait:
+    return Wait(
+        "store",
+        f"as rank {facts.rank}, which process {facts.twin} is too",
+        what="of the process group",
+    )
 
 
 def _find_same_number(going: Sequence[_RendezvousClaim]) -> dict[RankId, Wait]:

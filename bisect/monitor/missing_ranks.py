@@ -79,7 +79,7 @@ def only_starts_ranks(job: Job) -> bool:
     own = {*(variables_of(program.pid) or {})}
     below = (variables_of(pid) or {} for pid in family([program.pid]))
     ranks = (v for v in below if any(v.get(name) and name not in own for name in RANK_VARIABLES))
-    return any(find_place(variables).node_name for variables in ranks)
+    return any(find_place(variables).has_others for variables in ranks)
 
 
 async def find_silent_ranks(job: Job) -> list[RankFacts]:

@@ -123,6 +123,16 @@ def test_who_comes_as_another_rank_is_to_blame(twins: dict[int, int]) -> None:
     assert set(found.ranks.waiting) == set(range(4)) - set(twins)
 
 
+def test_two_processes_of_a_node_that_come_as_one_rank_are_to_blame() -> None:
+    """The node's monitor has heard both; on the other node are 0 and 1, and nobody is 3."""
+    twins = replace(at(2, connected("29500"), "29500"), twin=27, host="n02")
+    ranks = [at(n, connected("29500"), "29500") for n in range(2)]
+    found = judge_job_with_graph(job(world=4, local_ranks=(0, 1, 2)), [*ranks, twins])[0]
+    assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1))
+    alone = judge_job_with_graph(job(world=4, local_ranks=(2,)), [twins])[0]
+    assert alone.ranks.culprit == (2,)
+
+
 def test_what_torch_was_given_counts_before_the_variables() -> None:
     def told(one: Look, **values: str) -> Look:
         main = one.threads[0]

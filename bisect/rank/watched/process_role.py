@@ -61,6 +61,7 @@ class ProcessFacts(NamedTuple):
     job: str  # as its own variables have it
     rank: int
     launcher: int  # the pid of the process that started the ranks
+    has_others: bool = False  # ranks of its job are on other nodes, by its variables
 
 
 def decide_role(seen: ProcessFacts) -> Role:
@@ -96,10 +97,12 @@ def _decide_launched(seen: ProcessFacts) -> Role:
 def is_started_by_script(seen: ProcessFacts) -> bool:
     """Return whether a rank was started by a script that is watched itself, and that has set the
     rank's variables: no launcher did, and the script passes for the only rank until then. All of
-    them have one monitor.
+    them have one monitor; not where others are on other nodes, whose monitors are to join.
     """
     claim = seen.claim
-    return seen.launched and claim is not None and not claim.numbered and claim.pid == seen.launcher
+    if claim is None or not seen.launched or seen.has_others:
+        return False
+    return not claim.numbered and claim.pid == seen.launcher
 
 
 # torch.distributed.init_process_group: the parameters that may be given by position.

@@ -461,6 +461,7 @@ def _find_role() -> tuple[Place, Role]:
         job=place.job,
         rank=place.rank,
         launcher=place.launcher_pid,
+        has_others=place.has_others,
     )
     role = decide_role(seen)
     has_agent = "TORCHELASTIC_RUN_ID" in os.environ  # it is quiet by itself in that script

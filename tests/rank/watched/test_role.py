@@ -87,6 +87,9 @@ def test_ranks_whose_variables_a_watched_script_has_set_belong_to_its_job() -> N
     assert not is_started_by_script(below._replace(launcher=51))  # a launcher stands in between
     assert not is_started_by_script(below._replace(claim=OF_RANK_1))
     assert not is_started_by_script(TORCHRUN)
+    elsewhere = below._replace(has_others=True)  # each machine has such a script, and none has all
+    assert not is_started_by_script(elsewhere)
+    assert decide_role(elsewhere) is Role.RANK
 
 
 claims = st.builds(
