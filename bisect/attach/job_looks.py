@@ -118,6 +118,7 @@ class JobLooks(LookSeries):
         """
         super().__init__(MOST_LOOKS, PATIENCE)
         self.job = job
+        self._twins = {rank.pid: rank.twin for rank in job.ranks if rank.twin is not None}
         self.ranks = ranks
         self.looks: dict[int, list[Look]] = {}  # by pid, oldest first
         self.rank_of: dict[int, int] = {}  # pid of the rank, by pid
@@ -267,6 +268,7 @@ class JobLooks(LookSeries):
         return RankFacts(
             rank=rank,
             pid=pid,
+            twin=self._twins.get(pid),
             environment=dict(self._environment.get(rank, {})),
             looks=tuple(looks),
             children=children,

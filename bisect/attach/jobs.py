@@ -168,9 +168,17 @@ def _group_by_launcher(processes: ProcessTable, ranks: Sequence[Rank]) -> list[l
             rank.launcher or _run_names(processes, rank)[:1] or _key_of_nameless(processes, rank)
         )
         part = found.setdefault(key, [])
-        if rank.number is None or all(r.number != rank.number for r in part):
+        place = next((i for i, r in enumerate(part) if r.number == rank.number), None)
+        if rank.number is None or place is None:
             part.append(rank)
+        elif _are_twins(part[place], rank):
+            part[place] = replace(part[place], twin=rank.pid)
     return list(found.values())
+
+
+def _are_twins(one: Rank, other: Rank) -> bool:
+    """Return whether two local ranks have one number: what a rank starts has its LOCAL_RANK too."""
+    return None not in (one.local, other.local) and one.local != other.local
 
 
 def _key_of_nameless(processes: ProcessTable, rank: Rank) -> object:

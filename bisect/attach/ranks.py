@@ -51,6 +51,7 @@ class Rank:
     # How its number is known: "environment", "launch", "stack"; "alone": it is no other.
     by: str = ""
     master: str = ""  # the host where ranks meet, where its frames tell it
+    twin: int | None = None  # the pid of another local rank that has its number
 
 
 def ranks_from_environment(processes: ProcessTable, spared: Collection[int] = ()) -> list[Rank]:

@@ -94,7 +94,9 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     host = next(iter(hosts)) if len(hosts) == 1 else ""
     for rank in job.local_ranks:
         known.setdefault(rank, make_unseen_rank(rank, host))
-    everyone = _reopen_if_all_finished(tuple(known[rank] for rank in sorted(known)))
+    came = _drop_explained(tuple(known[rank] for rank in sorted(known)))
+    known = {r.rank: r for r in came}
+    everyone = _reopen_if_all_finished(came)
     snapshot = seen.update(everyone)
     claimed = claimed_world_size(everyone)
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
@@ -109,6 +111,8 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     missing = missing[sum(not isinstance(rank, int) for rank in known) :]
     absent = tuple(r for r in missing if first <= r < claimed)
     remote = tuple(r for r in missing if not first <= r < claimed)
+    if 0 < len(absent) <= _count_twins(everyone):  # they have come, each as another
+        absent, remote = (), (*absent, *remote)
     masters = job.master_addresses
     found = snapshot.compare_ranks(absent, remote, job.unstarted, masters)
     lonely = [
@@ -120,6 +124,20 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
         found = snapshot.compare_ranks(absent, remote, masters=masters)
     return Case(job, snapshot, absent, found)
+
+
+def _count_twins(ranks: Iterable[RankFacts]) -> int:
+    return sum(facts.twin is not None for facts in ranks)
+
+
+def _drop_explained(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
+    """Return the ranks; without those that never came where as many processes, or more, have come
+    as a rank that another one is.
+    """
+    unseen = [facts for facts in ranks if facts.never_started and facts.pid is None]
+    if len(unseen) > _count_twins(ranks):
+        return ranks
+    return tuple(facts for facts in ranks if facts not in unseen)
 
 
 def _is_one_node(ranks: Iterable[RankFacts]) -> bool:

@@ -43,6 +43,19 @@ def test_the_first_process_of_a_container_may_be_the_launcher() -> None:
     assert (job.launchers, job.command[0]) == ((1,), "torchrun")
 
 
+@pytest.mark.parametrize(("other", "twin"), [("1", 102), ("0", None)])
+def test_two_local_ranks_of_one_number_are_told(other: str, twin: int | None) -> None:
+    """What a rank has started has its LOCAL_RANK as well, and is no other."""
+    of_rank = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "n1", "MASTER_PORT": "1"}
+    script = process(100, 1, PYTHON, "start.py")
+    ranks = [
+        process(101, 100, PYTHON, "train.py", environ=of_rank | {"LOCAL_RANK": "0"}),
+        process(102, 100, PYTHON, "train.py", environ=of_rank | {"LOCAL_RANK": other}),
+    ]
+    (job,) = jobs(script, *ranks)
+    assert [(rank.pid, rank.twin) for rank in job.ranks] == [(101, twin)]
+
+
 def test_two_launchers_are_two_jobs_the_latest_first() -> None:
     found = jobs(*torchrun(100, 2, "a", MASTER_PORT="1"), *torchrun(200, 2, "b", MASTER_PORT="2"))
     assert [job.pid for job in found] == [200, 100]

@@ -129,6 +129,8 @@ def test_two_processes_of_a_node_that_come_as_one_rank_are_to_blame() -> None:
     ranks = [at(n, connected("29500"), "29500") for n in range(2)]
     found = judge_job_with_graph(job(world=4, local_ranks=(0, 1, 2)), [*ranks, twins])[0]
     assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1))
+    launched = judge_job_with_graph(job(world=4), [*ranks, twins])[0]  # 3 is missed on a node
+    assert (launched.ranks.culprit, launched.ranks.waiting) == ((2,), (0, 1))
     alone = judge_job_with_graph(job(world=4, local_ranks=(2,)), [twins])[0]
     assert alone.ranks.culprit == (2,)
 
