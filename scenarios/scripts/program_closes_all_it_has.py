@@ -25,7 +25,7 @@ os.close(2)
 sys.stdout = sys.stderr = sys.stdin = None
 first = os.open("/dev/null", os.O_RDWR)
 os.dup2(200, 1)
-os.dup2(200, 2)
+os.dup2(first, 2)
 os.set_inheritable(200, True)
 say = lambda *words: os.write(1, (" ".join(map(str, words)) + "\n").encode())
 say("turn", turn, "first free descriptor", first, sorted(os.listdir("/proc/self/fd"))[:3])
@@ -58,7 +58,7 @@ def main() -> None:
     for rank in range(2):
         own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
         words = [sys.executable, path, "0", path]
-        done = subprocess.run(words, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(words, env=own, stdout=subprocess.PIPE)
         print(rank, done.returncode, done.stdout.decode(), flush=True)
     own = tempfile.mkdtemp()
     os.chdir(own)

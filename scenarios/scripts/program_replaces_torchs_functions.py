@@ -80,11 +80,10 @@ def main() -> None:
         own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
         own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         words = [sys.executable, "worker_train.py"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        ranks.append(subprocess.Popen(words, env=own, text=True, **pipes))
+        ranks.append(subprocess.Popen(words, env=own, text=True, stdout=subprocess.PIPE))
     for rank, one in enumerate(ranks):
-        out, err = one.communicate()
-        print(rank, one.returncode, out, err[-1500:], flush=True)
+        out, _ = one.communicate()
+        print(rank, one.returncode, out, flush=True)
 
 
 if __name__ == "__main__":

@@ -93,8 +93,8 @@ def main() -> None:
     for rank in range(3):
         own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
         words = [sys.executable, "worker_train.py"]
-        done = subprocess.run(words, env=own, capture_output=True, text=True)
-        print(rank, done.returncode, done.stdout, done.stderr, flush=True)
+        done = subprocess.run(words, env=own, stdout=subprocess.PIPE, text=True)
+        print(rank, done.returncode, done.stdout, flush=True)
     sys.exit(7)
 
 
