@@ -43,6 +43,8 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
     if wait.kind not in POLLS:
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         may_be = is_anonymous(wait) or is_open_to_peers(wait, found.view.call)
+        # A key of the store is set by any rank, whoever serves the store.
+        may_be = may_be or (wait.kind == "store" and wait.pid is None and not wait.host)
         # Whoever started a rank started the others too, and may hear them one after another.
         may_be = may_be or (wait.pid == found.view.look.ppid and not wait.host)
         return StandingPlace(wait.kind, may_be, places)
