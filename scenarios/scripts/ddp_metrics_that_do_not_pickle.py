@@ -69,7 +69,10 @@ if __name__ == "__main__":
 #   "training", "steady", "first_backward", "first_all_reduce", "all_reduce",
 #   "first_all_gather_object", "all_gather_object",
 # ]
-# after = ["First backward done", "First all_gather_object done", "First all_reduce done", ""]
+# after = [
+#   "First backward done", "First all_gather_object done", "First all_reduce done",
+#   "First all_gather done", "",
+# ]
 # own_code = true
 # calls = ['distributed\.\w+', 'gathered', 'train\.main']
 # causes = ["swallowed-exception", "rank-conditional-collective", "collective-mismatch"]

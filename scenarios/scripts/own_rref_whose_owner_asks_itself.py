@@ -57,9 +57,11 @@ if __name__ == "__main__":
 # culprits = [[2], [1, 2]]
 # waiting = [0, 3]
 # steps = ["import_torch", "process_group", "rpc", "training", "teardown", "rpc_shutdown"]
-# after = ["torch imported", "RPC ready", "Process group ready", ""]
+# after = [
+#   "torch imported", "RPC ready", "Process group ready", "First all_gather_object done", "",
+# ]
 # own_code = true
-# calls = ['embedding', 'rpc_sync', 'shutdown', 'to_here', '_all_gather', 'wait']
+# calls = ['embedding', 'rpc_sync', 'shutdown', 'to_here', '_all_gather', 'wait', 'train\.main']
 # causes = [
 #   "pool-waits-for-itself", "server-asks-itself", "self-deadlock", "deadlock", "thread-stuck",
 # ]
