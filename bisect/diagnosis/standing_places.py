@@ -13,6 +13,7 @@ from ..base.verdict_facts import Wait
 from .blocked_syscalls import is_open_to_peers
 from .case import Case
 from .frames import frame_owner, job_frames
+from .public_calls import find_group_call
 from .rank_waits import is_anonymous
 from .single_ranks import is_gone
 
@@ -43,8 +44,8 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
     if wait.kind not in POLLS:
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         may_be = is_anonymous(wait) or is_open_to_peers(wait, found.view.call)
-        # A key of the store is set by any rank, whoever serves the store.
-        may_be = may_be or (wait.kind == "store" and wait.pid is None and not wait.host)
+        # In a call by which all meet at the store; a key alone may be one rank's for one other.
+        may_be = may_be or (wait.kind == "store" and bool(find_group_call(found.view.frames)))
         # Whoever started a rank started the others too, and may hear them one after another.
         may_be = may_be or (wait.pid == found.view.look.ppid and not wait.host)
         return StandingPlace(wait.kind, may_be, places)

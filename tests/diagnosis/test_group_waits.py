@@ -214,3 +214,18 @@ def test_who_waits_for_a_key_does_not_wait_for_the_rank_that_serves_the_store(wh
     verdict = judge_job(job("late", 4), ranks)
     assert verdict.ranks.culprit == (who,)
     assert verdict.ranks.waiting == tuple(n for n in range(4) if n != who)
+
+
+def test_who_alone_waits_for_a_key_of_one_rank_is_not_named_for_standing_elsewhere() -> None:
+    """Store.wait() has no frame: one waits for the key of its neighbour, four for its own."""
+    ranks = []
+    for number in range(5):
+        line = 30 if number == 4 else 35
+        peer = silent_peer("127.0.0.1:4711", peer_pids=(100,), peer_names=("python",))
+        assert peer.socket is not None
+        made = look(f"take_turns train.py:{line}", "<module> train.py:60", call="poll")
+        native = replace(made.threads[0].frames[0], name="c10d::TCPStore::wait", native=True)
+        threads = (replace(made.threads[0], frames=(native, *made.threads[0].frames)),)
+        one = replace(made, threads=threads, sockets=(peer.socket,))
+        ranks.append(rank(number, one, replace(one, at=103.0)))
+    assert judge_job(job("late", 5), ranks).ranks.culprit != (4,)
