@@ -14,10 +14,8 @@ from ..base.verdict_facts import Wait
 from .blocked_syscalls import is_open_to_peers
 from .case import Case
 from .frames import frame_owner, job_frames
-from .rank_waits import is_anonymous
+from .rank_waits import POLLS, is_anonymous
 from .single_ranks import is_gone
-
-POLLS = frozenset(["itself", "sleep"])  # kinds of waits that look for something again and again
 
 
 class StandingPlace(NamedTuple):

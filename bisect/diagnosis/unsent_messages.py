@@ -65,7 +65,7 @@ def _find_unmatched(rank: RankId, logs: Mapping[RankId, CollectiveLog]) -> Colle
         (
             one
             for one in reversed(handed_out)
-            if one.peer in logs
+            if one.peer is not None and one.peer in logs
             if _count(logs[one.peer].operations, rank, not receives(one))
             < _count_until(one, operations)
         ),
