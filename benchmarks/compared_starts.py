@@ -13,7 +13,7 @@ from script_shelf import Script
 _CHANGES = re.compile(  # times, rates, pids, ports, the folder of a start
     r"/job-\w+/|\d+\.\d+(e[-+]?\d+)?|\d\d:\d\d:\d\d(,\d+)?|\b\d{4,}\b|(?<=_per_second': ')[^']*"
 )
-_OURS = re.compile(r"\[\d\d:\d\d:\d\d\.\d{3}\]\[\+|OK  |    report: ")
+_OURS = re.compile(r"\[\d\d:\d\d:\d\d\.\d{3}\]\[\+|OK  |    report: |hangbisect: ")
 # std::terminate's words for a C++ thread that still runs as its object goes. Of 48 starts of
 # `ddp_quick_start` without the watch, four at a time on two cores, torch 2.13 aborted three so.
 _ABORTED, _TRIES = "terminate called without an active exception", 3

@@ -82,10 +82,12 @@ def _last_verdict(running: jobs.Running, script: Script) -> dict[str, Any]:
 
 
 def _verdict_of(running: jobs.Running) -> dict[str, Any]:
-    """Return the verdict of a run; of a command that starts several programs, each of which is a
-    job of its own, that of the first one that has a verdict.
+    """Return the verdict of a run; of a job that its launcher started again, that of the last
+    attempt; of a command that starts several programs, each of which is a job of its own, that of
+    the first one that has a verdict.
     """
-    folders = [running.run_dir, *sorted(running.run_dir.glob("job-*"))]
+    attempts = sorted(running.run_dir.glob("attempt-*"), reverse=True)
+    folders = [*attempts, running.run_dir, *sorted(running.run_dir.glob("job-*"))]
     return next(filter(None, map(jobs.verdict_of, folders)), {})
 
 

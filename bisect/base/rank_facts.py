@@ -32,6 +32,7 @@ class Collective:
     shape: str = ""  # "float32[4, 8]"; of init_process_group its init_method
     at: float = 0.0
     done: bool | None = None  # None: not known
+    raised: bool = False  # it is over because it raised an exception
     between: str = ""  # frames of libraries between site and torch: "ddp.py:308 barrier < ..."
     origin: str = ""  # where the site is a library's: the job's own line
     file: str = ""  # the whole path of the job's own file

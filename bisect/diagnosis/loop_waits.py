@@ -16,6 +16,7 @@ from ..base.verdict_facts import Wait
 from .blocked_syscalls import POLL_CALLS, make_descriptor_wait
 from .frames import format_frame, frame_owner
 from .process_snapshot import ProcessSnapshot
+from .public_calls import find_group_wait
 
 _LOOP = re.compile(r"/asyncio/(?:base_events|runners|unix_events)\.py$|/uvloop/")
 _INNERMOST = 8  # Python frames among which a loop's own are, where it waits
@@ -33,8 +34,13 @@ def runs_event_loop(view: ProcessSnapshot) -> bool:
 def note_alternatives(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> Wait:
     """Return the wait of a process that polls with those for which it may as well be: whoever is at
     the other ends of what it polls. `family`: the pids of its descendants.
+
+    Who asks the store of a process group by its functions waits for whoever sets the key, and not
+    for the process in which the store is served.
     """
     if wait.kind not in _OF_SOMEBODY or view.call_name not in POLL_CALLS or wait.others:
+        return wait
+    if wait.kind == "store" and find_group_wait(view) == "store":
         return wait
     own = {wait.pid, view.look.pid}
     found = [one for one in _list_other_waits(wait, view, family) if one.pid not in own]

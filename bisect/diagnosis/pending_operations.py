@@ -10,6 +10,7 @@ of the same log of others: each counts in a way of its own.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from ..base.identity import RankId
@@ -21,7 +22,7 @@ from .counted_mismatch import COUNTED_SOURCES
 from .frames import format_frame, frame_owner
 from .process_snapshot import merge_looks
 from .single_ranks import is_gone
-from .unsent_messages import is_cut_off, receives
+from .unsent_messages import is_cut_off, is_handed_out, receives
 
 # torch's own recorders know what C++ makes, and of each operation whether it is done.
 _COMPLETE_SOURCES: tuple[LogSource, ...] = ("torch", "flight recorder")
@@ -94,14 +95,10 @@ def find_partners(ranks: Iterable[RankFacts]) -> dict[RankId, frozenset[RankId]]
     found: dict[RankId, frozenset[RankId]] = {}
     for facts in ranks:
         log = next((one for one in facts.collectives if one.source == "ring"), None)
-        last = takewhile(_is_handed_out, reversed(log.operations if log is not None else ()))
+        last = takewhile(is_handed_out, reversed(log.operations if log is not None else ()))
         peers = frozenset(one.peer for one in last if one.peer is not None)
         found.update({facts.rank: peers} if peers else {})
     return found
-
-
-def _is_handed_out(one: Collective) -> bool:
-    return is_to_one_peer(one) and one.done is None
 
 
 _GroupKey = tuple[str, tuple[int, ...]]  # name and members: two groups may have one name
@@ -119,7 +116,7 @@ class _LogsOfRanks:
             # A recorder that was switched off has nothing; a ring may well have nothing yet.
             has_count = log is not None and self._is_counted and log.sequence
             if log is not None and (log.operations or has_count or source == "ring"):
-                self.by_rank[facts.rank] = log
+                self.by_rank[facts.rank] = _add_members(log, facts)
         self._entered: dict[tuple[RankId, _GroupKey], int] = {}
         self._kinds: dict[tuple[RankId, _GroupKey, int], str] = {}
         self._known_members: dict[_GroupKey, frozenset[RankId]] = {}
@@ -135,7 +132,7 @@ class _LogsOfRanks:
                 elif one.group and one.kind not in BACKWARD_KINDS:
                     key = rank, _key_of(log, one)
                     self._entered[key] = max(self._entered.get(key, 0), one.number)
-                    self._kinds[*key, one.number] = one.kind
+                    self._kinds[*key, one.number] = one.kind if not one.raised else ""
             for name, number in log.sequence.items() if self._is_counted else ():
                 key = rank, (name, tuple(log.groups.get(name, ())))
                 self._entered[key] = max(self._entered.get(key, 0), number)
@@ -195,7 +192,7 @@ class _LogsOfRanks:
 
     def _has_entered(self, member: RankId, group: _GroupKey, one: Collective) -> bool:
         """Return whether a member has come to an operation: who is in another one of the same
-        number has not.
+        number has not, nor is there whom it left by an exception.
         """
         if self._entered.get((member, group), 0) < one.number:
             return False
@@ -223,6 +220,16 @@ class _LogsOfRanks:
                 continue
             if self._sent.get((one.peer, rank, not receiving), 0) < number:
                 yield PendingOperation(one, (one.peer,))
+
+
+def _add_members(log: CollectiveLog, facts: RankFacts) -> CollectiveLog:
+    """Return a log with the members of its groups: torch's recorder does not know those of gloo's,
+    and the rank's own log has them by the same names.
+    """
+    own = next((one for one in facts.collectives if one.source == "ring" and one.groups), None)
+    if log.groups or own is None or log.source not in _COMPLETE_SOURCES:
+        return log
+    return replace(log, groups=own.groups)
 
 
 def _key_of(log: CollectiveLog, one: Collective) -> _GroupKey:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import takewhile
 from typing import Literal
 
 from ..base.addresses import host_of, is_loopback, port_of
@@ -392,13 +393,16 @@ def _group_wait_by_native(view: ProcessSnapshot) -> GroupWait | None:
 
 def find_thread_in_collective(view: ProcessSnapshot) -> Thread | None:
     """Return the first thread besides the main one that waits in a collective: its innermost Python
-    frame is one, and it does not run.
+    frame is one, or calls one by native frames (Work.wait()), and it does not run.
     """
     for thread in view.threads:
         inner = next((f for f in thread.frames if not f.native), None)
         if thread is view.main or thread.active or inner is None:
             continue
-        if has_role(inner.file, inner.name, Role.RUNS_COLLECTIVE):
+        native = takewhile(lambda frame: frame.native, thread.frames)
+        if has_role(inner.file, inner.name, Role.RUNS_COLLECTIVE) or any(
+            _NATIVE_MEETING.search(one.name) for one in native
+        ):
             return thread
     return None
 

@@ -337,6 +337,7 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     return RankWait(wait, frozenset([other]) if other not in (None, facts.rank) else frozenset())
 
 
+POLLS = frozenset(["itself", "sleep"])  # kinds of waits that look for something again and again
 # In each of these a rank may wait for an operation, and nothing in it says for whom.
 _ANONYMOUS = frozenset(["device", "futex", "itself", "sleep", "thread", "unknown"])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
@@ -17,7 +18,7 @@ from .common_path import find_collective_place
 from .frames import format_frame, frame_owner
 from .process_snapshot import ProcessSnapshot
 from .public_calls import find_group_wait
-from .rank_waits import RankWait
+from .rank_waits import POLLS, RankWait
 from .single_ranks import is_gone
 
 _FEWEST = 3  # ranks: of two nobody can tell which is in the wrong round
@@ -30,6 +31,9 @@ class OtherRound:
     ranks: tuple[RankId, ...]  # those to blame: the few that are not in the round of most
     others: tuple[RankId, ...]
     sentence: str
+    # Those in the other round are past a line in which the others still wait, or the other way
+    # round: what let them pass is the cause, and the round only follows from it.
+    is_passed: bool = False
 
 
 def find_other_round(
@@ -56,8 +60,17 @@ def find_other_round(
     for number in reversed(range(depth)):
         found = _compare_rounds({rank: frames[number] for rank, frames in places.items()})
         if found is not None:
-            return found
+            return replace(found, is_passed=_is_passed(places, waits))
     return None
+
+
+def _is_passed(places: Mapping[RankId, Sequence[Frame]], waits: Mapping[RankId, RankWait]) -> bool:
+    """Return whether ranks stand in several lines and none of them looks again and again: of such a
+    loop each look shows another line.
+    """
+    lines = {tuple(frame.line for frame in frames) for frames in places.values()}
+    found = (waits[rank].wait for rank in places)
+    return len(lines) > 1 and not any(one is not None and one.kind in POLLS for one in found)
 
 
 def _may_be_with_neighbours(rank: RankId, view: ProcessSnapshot, package: str) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Frame, Look
+from ..base.process_facts import Frame, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.ray_processes import TITLE, find_actor, is_service, runs_method
 from ..base.verdict_facts import Wait
@@ -149,10 +149,7 @@ def _explain_single_rank(
     helper = find_thread_in_collective(view) if _may_be_for_a_thread(wait) else None
     if helper is None:
         return SingleRank(facts, wait, view)
-    place = format_innermost_frame(helper.frames)
-    met = Wait("collective", f"{place}, in thread {helper.name or helper.os_id}")
-    call = find_group_call(helper.frames)
-    return SingleRank(facts, met, view, "collective", call, helper.frames)
+    return _make_thread_wait(SingleRank(facts, wait, view), helper)
 
 
 def _may_be_for_a_thread(wait: Wait) -> bool:
@@ -161,33 +158,45 @@ def _may_be_for_a_thread(wait: Wait) -> bool:
 
 
 def _add_waits_in_same_line(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
-    """Return `ranks`; who is asleep where another one is in a collective, by its native frames, is
-    in it too: of most ranks no native frames are read.
+    """Return `ranks`; who is asleep where another one is in a collective, by its native frames, or
+    waits for a thread that is, is in it too: of most ranks no native frames are read.
     """
     shown = {
-        place: one
+        line: one
         for one in ranks
-        if one.group == "collective" and (place := _name_line(one, native=True))
+        if one.group == "collective" and (line := _name_line(one.frames, native=True))
     }
-    if not shown:
-        return ranks
-    return [
-        replace(one, wait=same.wait, group=same.group, call=same.call, frames=one.view.frames)
-        if one.view is not None
-        and not one.group
-        and one.wait is not None
-        and one.wait.kind == "futex"
-        and (same := shown.get(_name_line(one, native=False)))
-        else one
-        for one in ranks
-    ]
+    return [_add_wait_in_line(one, shown) for one in ranks] if shown else ranks
 
 
-def _name_line(one: SingleRank, native: bool) -> tuple[tuple[str, str, int], ...]:
-    """Return where a rank's main thread stands, () if it shows native frames and is not to, or the
-    other way round.
+_Line = tuple[tuple[str, str, int], ...]
+
+
+def _add_wait_in_line(one: SingleRank, shown: Mapping[_Line, SingleRank]) -> SingleRank:
+    view, wait = one.view, one.wait
+    if view is None or wait is None or one.group:
+        return one
+    if wait.kind == "futex" and (same := shown.get(_name_line(view.frames, native=False))):
+        return replace(one, wait=same.wait, group=same.group, call=same.call, frames=view.frames)
+    for thread in view.threads if _may_be_for_a_thread(wait) else ():
+        same = shown.get(_name_line(thread.frames, native=False))
+        if same is not None and thread is not view.main and not thread.active:
+            return _make_thread_wait(one, thread)
+    return one
+
+
+def _make_thread_wait(one: SingleRank, thread: Thread) -> SingleRank:
+    """Return a rank that waits for a thread of its own, which is in a collective."""
+    place = format_innermost_frame(thread.frames)
+    met = Wait("collective", f"{place}, in thread {thread.name or thread.os_id}")
+    call = find_group_call(thread.frames)
+    return replace(one, wait=met, group="collective", call=call, frames=thread.frames)
+
+
+def _name_line(frames: Sequence[Frame], native: bool) -> _Line:
+    """Return where a thread stands, () if it shows native frames and is not to, or the other way
+    round.
     """
-    frames = one.view.frames if one.view is not None else ()
     if any(frame.native for frame in frames) is not native:
         return ()
     return tuple((frame.file, frame.name, frame.line) for frame in frames if not frame.native)

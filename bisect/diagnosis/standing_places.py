@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..base.identity import RankId
+from ..base.library_functions import Role, find_role
 from ..base.process_facts import Frame
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
 from .blocked_syscalls import is_open_to_peers
 from .case import Case
 from .frames import frame_owner, job_frames
-from .rank_waits import is_anonymous
+from .rank_waits import POLLS, is_anonymous
 from .single_ranks import is_gone
-
-POLLS = frozenset(["itself", "sleep"])  # kinds of waits that look for something again and again
 
 
 class StandingPlace(NamedTuple):
@@ -43,6 +42,10 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
     if wait.kind not in POLLS:
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         may_be = is_anonymous(wait) or is_open_to_peers(wait, found.view.call)
+        # In a call by which all meet at the store; a key alone may be one rank's for one other.
+        may_be = may_be or (
+            wait.kind == "store" and find_role(found.view.frames, Role.ASKS_STORE) is not None
+        )
         # Whoever started a rank started the others too, and may hear them one after another.
         may_be = may_be or (wait.pid == found.view.look.ppid and not wait.host)
         return StandingPlace(wait.kind, may_be, places)

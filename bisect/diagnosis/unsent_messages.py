@@ -6,7 +6,7 @@ it was received.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
@@ -36,7 +36,7 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     """
     logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
     waiting = {
-        facts.rank: last
+        facts.rank: _find_unmatched(facts.rank, logs) or last
         for facts in ranks
         if (log := logs.get(facts.rank)) is not None and log.operations
         if _waits_in(last := log.operations[-1], facts)
@@ -53,6 +53,29 @@ def _waits_in(last: Collective, facts: RankFacts) -> bool:
         return not last.done
     view = merge_looks(facts.looks)
     return view is not None and find_group_wait(view) == "collective"
+
+
+def _find_unmatched(rank: RankId, logs: Mapping[RankId, CollectiveLog]) -> Collective | None:
+    """Return the first of the sends and receives that a rank handed out last, one after another as
+    batch_isend_irecv does, for which its peer has not done its part; None if all have.
+    """
+    operations = logs[rank].operations
+    handed_out = [*takewhile(is_handed_out, reversed(operations))]
+    return next(
+        (
+            one
+            for one in reversed(handed_out)
+            if one.peer is not None and one.peer in logs
+            if _count(logs[one.peer].operations, rank, not receives(one))
+            < _count_until(one, operations)
+        ),
+        None,
+    )
+
+
+def is_handed_out(one: Collective) -> bool:
+    """Return whether an operation is a send or a receive of which only the handle was returned."""
+    return is_to_one_peer(one) and one.done is None
 
 
 def _find_unsent(
@@ -73,7 +96,7 @@ def _find_unsent(
         return None
     if not is_ring and not _is_for(rank, went_on, logs[peer]):
         return None
-    number = _count(mine, peer, receives(waits))
+    number = _count_until(waits, mine)
     sent = _count(theirs, rank, not receives(waits))
     if sent >= number:
         return None
@@ -170,6 +193,13 @@ def _count(operations: Iterable[Collective], peer: RankId, receiving: bool) -> i
     return sum(
         one.peer == peer and receives(one) == receiving for one in operations if is_to_one_peer(one)
     )
+
+
+def _count_until(last: Collective, operations: Sequence[Collective]) -> int:
+    """Return which of the messages with its peer, in its direction, one of a log is, from 1 on."""
+    before = takewhile(lambda one: one is not last, operations)
+    assert last.peer is not None
+    return _count(before, last.peer, receives(last)) + 1
 
 
 def _describe_unsent(

@@ -28,6 +28,7 @@ from .collective_records import (
     ENTERED,
     HANDED_OUT,
     LEFT,
+    RAISED,
     RECORD,
     RECORDS,
     STATE_AT,
@@ -335,7 +336,7 @@ class CollectiveLog:
                     state = HANDED_OUT
                 return result
             except BaseException as error:
-                state = LEFT
+                state = RAISED
                 without_our_frame(error)
                 raise
             finally:

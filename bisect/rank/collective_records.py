@@ -53,7 +53,7 @@ LONGEST_TEXT = 3000  # bytes
 RECORD = struct.Struct("<IIIIIIdII")
 STATE_AT = 20  # in a record
 # Handed out: it returned, with a handle or once it was in a queue, and may still be on its way.
-ENTERED, LEFT, HANDED_OUT = 0, 1, 2
+ENTERED, LEFT, HANDED_OUT, RAISED = 0, 1, 2, 3
 BLOCK_SIZE = RECORDS * RECORD.size
 RING_SIZE = BLOCKS_AT + BLOCKS * BLOCK_SIZE  # under 3 MiB, of which only pages written to exist
 RING_NAME = "hangbisect-collectives"

@@ -10,7 +10,7 @@ from hangbisect.diagnosis.process_snapshot import merge_looks
 from hangbisect.diagnosis.public_calls import find_group_call, find_group_wait
 from hangbisect.diagnosis.verdict import judge_job
 
-from .made_up import SLEEP, job, look, rank
+from .made_up import SLEEP, job, look, rank, silent_peer
 
 WAITS_FUNCTIONALLY = "wait_tensor SP/torch/distributed/_functional_collectives.py:140"
 
@@ -185,3 +185,47 @@ def test_who_stands_in_another_line_is_not_told_by_that() -> None:
     ranks = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate((shown, other))]
     found = judge_job(job("late", 2), ranks)
     assert (found.ranks.culprit, found.ranks.waiting) == ((1,), (0,))
+
+
+# ---- the store, and whoever serves it -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", [0, 1, 3])
+def test_who_waits_for_a_key_does_not_wait_for_the_rank_that_serves_the_store(who: int) -> None:
+    """All are in synchronize(), one of them for the next key; all are connected to rank 0, in which
+    a thread of C++ serves the store.
+    """
+    peer = silent_peer("127.0.0.1:4711", peer_pids=(100,), peer_names=("python",))
+    assert peer.socket is not None
+    ranks = []
+    for number in range(4):
+        at = "index train.py:46" if number == who else "vocabulary train.py:40"
+        one = look(
+            "get_all SP/torch/distributed/elastic/utils/store.py:65",
+            "synchronize SP/torch/distributed/elastic/utils/store.py:100",
+            "agree train.py:29",
+            at,
+            "<module> train.py:60",
+            call="poll",
+            descriptors=(peer,),
+            sockets=(peer.socket,),
+        )
+        ranks.append(rank(number, one, replace(one, at=103.0)))
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (who,)
+    assert verdict.ranks.waiting == tuple(n for n in range(4) if n != who)
+
+
+def test_who_alone_waits_for_a_key_of_one_rank_is_not_named_for_standing_elsewhere() -> None:
+    """Store.wait() has no frame: one waits for the key of its neighbour, four for its own."""
+    ranks = []
+    for number in range(5):
+        line = 30 if number == 4 else 35
+        peer = silent_peer("127.0.0.1:4711", peer_pids=(100,), peer_names=("python",))
+        assert peer.socket is not None
+        made = look(f"take_turns train.py:{line}", "<module> train.py:60", call="poll")
+        native = replace(made.threads[0].frames[0], name="c10d::TCPStore::wait", native=True)
+        threads = (replace(made.threads[0], frames=(native, *made.threads[0].frames)),)
+        one = replace(made, threads=threads, sockets=(peer.socket,))
+        ranks.append(rank(number, one, replace(one, at=103.0)))
+    assert judge_job(job("late", 5), ranks).ranks.culprit != (4,)

@@ -171,3 +171,39 @@ def test_the_call_of_a_forked_process_is_none_of_its_parents() -> None:
     view = merge_looks([feeds_a_full_pipe()])
     assert view is not None
     assert find_call(view, job(), "") == "multiprocessing.Queue.join_thread"
+
+
+# ---- the threads of several ranks --------------------------------------------------------------
+
+AT_AN_EVENT = (
+    "Condition.wait STD/threading.py:327",
+    "Event.wait STD/threading.py:629",
+    "main train.py:60",
+)
+
+
+def waits_for_a_thread(*frames: str, native: bool) -> Look:
+    """A main thread in Event.wait(), and a thread of its own in `frames`."""
+    one = look(*AT_AN_EVENT)
+    inside = Frame("c10d::Work::wait", "libtorch_cpu.so", 0, native=True)
+    mine = (inside, *stack(*frames)) if native else stack(*frames)
+    thread = Thread(HELPER, "averager", False, False, mine)
+    return replace(one, threads=(*one.threads, thread))
+
+
+@pytest.mark.parametrize("shown", [(0,), (1, 3), (0, 1, 3)])
+def test_who_waits_for_a_thread_at_a_handle_waits_for_the_rank_whose_thread_is_elsewhere(
+    shown: tuple[int, ...],
+) -> None:
+    """Work.wait() has no frame of Python's, and native frames are read of few ranks: where the
+    thread of one stands, the threads of the others in the same line wait as well.
+    """
+    ranks = []
+    for number in range(4):
+        at_a_pipe = ("Popen._try_wait STD/subprocess.py:1917", "compressed train.py:38")
+        frames = ("Averager.run train.py:46",) if number != 2 else at_a_pipe
+        one = waits_for_a_thread(*frames, native=number in shown)
+        ranks.append(rank(number, one, replace(one, at=103.0)))
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3)

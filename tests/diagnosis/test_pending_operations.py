@@ -388,6 +388,68 @@ def pipeline(messages: int, skips: int) -> list[RankFacts]:
     return ranks
 
 
+def ring_of_batches(rounds_made: int, who: int) -> list[RankFacts]:
+    """Five ranks that hand out a receive and a send at once, round by round, and then meet; in the
+    last round one sends nothing, and the next one waits at the handles.
+    """
+    next_one = (who + 1) % 5
+    site, ranks = "ring.py:7 exchange", []
+    at_handles = look("exchange ring.py:8", "<module> train.py:30")
+    native = replace(at_handles.threads[0].frames[0], name="c10d::Work::wait", native=True)
+    shown = replace(at_handles.threads[0], frames=(native, *at_handles.threads[0].frames))
+    for number in range(5):
+        made: list[Collective] = []
+        counts = [0, 0]
+
+        def add(kind: str, peer: int | None, done: bool | None, made=made, counts=counts) -> None:  # type: ignore[no-untyped-def]  # bound for this rank
+            counts[peer is None] += 1
+            where = site if peer is not None else "ring.py:9 main"
+            one = Collective("0", kind, counts[peer is None], where, at=100.0 + len(made))
+            made.append(replace(one, done=done, peer=peer))
+
+        for turn in range(rounds_made):
+            is_last = turn == rounds_made - 1
+            add("irecv", (number - 1) % 5, None)
+            if not (is_last and number == who):
+                add("isend", (number + 1) % 5, None)
+            if not (is_last and number == next_one):
+                add("all_reduce", None, not is_last)
+        known = CollectiveLog("ring", tuple(made), {"0": (0, 1, 2, 3, 4)})
+        one = replace(at_handles, threads=(shown,)) if number == next_one else ALL_REDUCE
+        ranks.append(standing(number, one, known))
+    return ranks
+
+
+@pytest.mark.parametrize(("rounds_made", "who"), [(2, 3), (7, 3), (7, 0)])
+def test_who_left_a_send_out_of_a_batch_is_named_though_its_neighbour_has_sent(
+    rounds_made: int, who: int
+) -> None:
+    """The last that the neighbour handed out is its own send; it waits for what comes before."""
+    ranks = ring_of_batches(rounds_made, who)
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks, found.others) == ("unsent", (who,), ((who + 1) % 5,))
+    assert f"message {rounds_made} of rank {who}" in found.sentence
+    assert culprits(ranks) == (who,)
+
+
+def test_the_recorder_of_torch_is_told_by_our_log_who_is_in_a_group() -> None:
+    """All main threads wait for an event; who reduces is a thread, and of one it reduces nothing:
+    torch's recorder does not say who is in a group of gloo's.
+    """
+    groups = {"1": (0, 1, 2, 3)}
+    ranks = []
+    for number in range(4):
+        made = 20 if number == 2 else 24
+        ours = log([("1", "all_reduce", None)] * made, "ring", groups)
+        open_ones = [("1", "all_reduce", False)] * (made - 20)
+        torchs = log([*[("1", "all_reduce", True)] * 20, *open_ones], "torch")
+        ranks.append(standing(number, RESULT, ours, torchs))
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3)
+
+
 @pytest.mark.parametrize("skips", [0, 1, 2])
 def test_a_stage_that_left_out_a_message_and_went_on_is_named(skips: int) -> None:
     ranks = pipeline(3, skips)

@@ -118,3 +118,18 @@ def test_in_a_receive_as_well() -> None:
     verdict = judged(receives(1, 1), receives(0, 2), receives(0, 3), receives(0, 1))
     assert verdict.cause is None or verdict.cause.id != "other-round"
     assert 0 not in verdict.ranks.culprit
+
+
+def test_who_has_passed_where_the_others_still_wait_is_in_another_round_for_that() -> None:
+    """One left a save out that the others are in, and is in the backward of the next step."""
+
+    def saves(step: int) -> Look:
+        return at({"step": step}, "result saver.py:30", "main train.py:34", call="futex")
+
+    def passed(step: int) -> Look:
+        return at({"step": step}, "result saver.py:30", "main train.py:24", call="futex")
+
+    looks = [saves(5), saves(5), passed(6)]
+    verdict = judged(*looks)
+    assert verdict.cause is None or verdict.cause.id != "other-round"
+    assert judged(saves(5), saves(5), saves(6)).ranks.culprit == (2,)

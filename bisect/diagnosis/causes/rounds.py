@@ -100,7 +100,7 @@ def _in_another_round(scene: Scene) -> Found | None:
     some of them.
     """
     found = scene.other_round
-    if found is None:
+    if found is None or found.is_passed:
         return None
     return Found(found.sentence, {"sentence": begin_sentence(found.sentence)}, doubtful=True)
 

@@ -14,6 +14,7 @@ from ...base.library_functions import Role, find_role
 from ...base.message_queues import list_queue_sockets, waits_at_queue
 from ...base.native_code import CALLS_FOR_PYTHON, CODE_OF_LIBC, CODE_OF_PYTHON
 from ...base.process_facts import Descriptor, Frame, Look, Socket
+from ...base.rank_facts import Collective, RankFacts
 from ...base.server_processes import find_server_process
 from ...base.words import format_ranks
 from ..frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
@@ -27,16 +28,46 @@ _PRIVATE = 128  # FUTEX_PRIVATE_FLAG (linux/futex.h): only threads of the same p
 
 
 def raised_before(scene: Scene) -> Found | None:
-    """A step of the culprit raised an exception, and it waits for its peers since then."""
+    """A step or a collective of the culprit raised an exception, and it waits for its peers since
+    then.
+    """
     subject, place = scene.subject, innermost_python_frame(scene.python)
-    if subject is None or place is None or not subject.raised or scene.group != "collective":
+    if subject is None or place is None or scene.group != "collective":
         return None
+    raised = subject.raised
     # Where others did without the same step as well it is no difference between them.
-    if any(one.raised == subject.raised for one in scene.living if one not in scene.culprits):
+    if any(one.raised == raised for one in scene.living if one not in scene.culprits):
+        raised = ""
+    raised = raised or _find_raised_collective(scene, subject)
+    if not raised:
         return None
     own = next((f for f in scene.python if frame_owner(f, scene.job.package) == "user"), place)
     values = {"place": format_frame(own)}
-    return Found(f"{subject.raised} raised an exception before", values)
+    return Found(f"{raised} raised an exception before", values)
+
+
+def _find_raised_collective(scene: Scene, subject: RankFacts) -> str:
+    """Return in words the collective that raised on a rank and in which another one still waits, by
+    their own logs; "" where there is none.
+    """
+    ours = {_number_operation(one) for one in _own_operations(subject) if one.raised}
+    waits = (
+        one
+        for other in scene.living
+        if ours and other not in scene.culprits
+        for one in _own_operations(other)[-1:]
+        if one.done is False
+    )
+    found = next((one for one in waits if _number_operation(one) in ours), None)
+    return f"{found.kind} ({found.site})" if found is not None else ""
+
+
+def _own_operations(facts: RankFacts) -> tuple[Collective, ...]:
+    return next((log.operations for log in facts.collectives if log.source == "ring"), ())
+
+
+def _number_operation(one: Collective) -> tuple[str, str, int]:
+    return one.group, one.kind, one.number
 
 
 def is_forked(view: ProcessSnapshot) -> bool:

@@ -475,6 +475,28 @@ def test_who_raised_before_its_barrier_is_not_short_of_batches() -> None:
     assert "uneven-batches" not in found
 
 
+@pytest.mark.parametrize("raised", [True, False])
+def test_a_collective_that_raised_on_one_rank_is_why_the_others_wait_in_it(raised: bool) -> None:
+    """What is to be gathered does not pickle: the error is caught, and that rank goes on."""
+    usual = [Call("all_reduce", "train.py:40"), Call("all_gather_object", "train.py:44")]
+    programs = [usual * 4, [*usual * 4, usual[0]], usual * 4]
+    about, ranks = logged(programs, ALL_REDUCE, ALL_REDUCE, ALL_REDUCE)
+    made = [list(one.collectives[0].operations) for one in ranks]
+    made[0][-1], made[2][-1] = (replace(made[n][-1], done=False) for n in (0, 2))
+    made[1][7] = replace(made[1][7], done=True, raised=raised)
+    seen = [
+        replace(one, collectives=(replace(one.collectives[0], operations=tuple(operations)),))
+        for one, operations in zip(ranks, made, strict=True)
+    ]
+    found = causes_of((about, seen))
+    assert ("swallowed-exception" in found) is raised
+    if raised:
+        matched = found["swallowed-exception"].matched
+        assert "all_gather_object (train.py:44) raised an exception before" in matched
+        assert next(iter(found)) == "swallowed-exception"
+        assert judge_job(about, seen).ranks.culprit == (1,)
+
+
 def test_who_raised_and_waits_for_nobody_of_its_peers_is_told_by_its_wait() -> None:
     about, ranks = logged([[Call("all_reduce", "a.py:1")], []], ALL_REDUCE, SLEEP)
     raised = [ranks[0], replace(ranks[1], raised="wandb.init")]
