@@ -176,7 +176,11 @@ def find_queue_wait(
     found = [make_socket_wait(socket, look.pid) for socket in outward]
     if not found:
         return _make_lonely_queue_wait(look, sockets)
-    chosen = min(found, key=lambda wait: (wait.pid in waiting_for_it, wait.pid is None))
+    # Of those that all wait for it, who has started it waits for its end.
+    chosen = min(
+        found,
+        key=lambda wait: (wait.pid in waiting_for_it, wait.pid is None, wait.pid == look.ppid),
+    )
     peers = dict.fromkeys(wait.pid for wait in found if wait.pid is not None)
     others = tuple(pid for pid in peers if pid != chosen.pid)
     kind: WaitKind = "process" if chosen.pid in family else "socket"

@@ -109,14 +109,16 @@ def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bo
     return bool(ends) and all(one == {view.look.pid} for one in ends)
 
 
-def takes_connections(thread: Thread) -> bool:
-    """Return whether a thread is in such a function, and in no code of the job's below it."""
+def takes_connections(thread: Thread, of_each: bool = False) -> bool:
+    """Return whether a thread is in such a function, and in no code of the job's below it.
+    `of_each`: of a server that answers each request in a thread of its own.
+    """
     python = (frame for frame in thread.frames if not frame.native)
     inside = takewhile(lambda frame: frame_owner(frame, "") != "user", python)
     return any(
         file.search(one.file) and names.fullmatch(unqualified_name(one.name))
         for one in inside
-        for file, names in _TAKES_CONNECTIONS
+        for file, names in (_TAKES_CONNECTIONS[:1] if of_each else _TAKES_CONNECTIONS)
     )
 
 

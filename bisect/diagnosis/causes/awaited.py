@@ -15,7 +15,7 @@ from ..frames import (
 )
 from ..helper_processes import is_idle_worker, waits_for_room
 from ..process_snapshot import ProcessSnapshot
-from ..request_threads import waits_for_others
+from ..request_threads import takes_connections, waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
@@ -62,6 +62,7 @@ def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
             and thread is not view.main
             and not ours
             and not is_service_thread(thread)
+            and not takes_connections(thread, of_each=True)
         ):
             yield thread, tasks.get(thread.os_id or 0)
 

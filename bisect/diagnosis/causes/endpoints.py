@@ -197,9 +197,10 @@ def _advise_time_limit(scene: Scene) -> str:
 def _server_at(scene: Scene, socket: Socket) -> str:
     """Return where a connection to something that is not of the job leads, "" for any other."""
     if socket.family == "unix":
-        stranger = set(socket.peer_pids).isdisjoint(scene.job_pids)
+        # One end of a pair has no address, nor has a client whom it has accepted itself.
+        stranger = bool(socket.peer) and set(socket.peer_pids).isdisjoint(scene.job_pids)
         names = ", ".join(dict.fromkeys(socket.peer_names)) or "another process"
-        return f"{socket.peer or 'a Unix socket'} ({names})" if stranger else ""
+        return f"{socket.peer} ({names})" if stranger else ""
     outside = any(socket == s for _, s in scene.outward)
     other = port_of(socket.peer) in _OTHER_PURPOSES
     return socket.peer if outside and socket.state == "ESTABLISHED" and not other else ""
