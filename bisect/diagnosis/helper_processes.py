@@ -175,9 +175,12 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     )
     if not pooled:
         return None
-    forked = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
+    known = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
+    servers = {one.pid for one in known if _serves(one)}  # of multiprocessing: they do no task
+    forked = [one for one in known if one.pid not in servers]
     named = [lk for lk in forked if lk.name.startswith("pt_data_worker")]
-    mine = [lk for lk in named or forked if lk.ppid == view.look.pid] or named or forked
+    starters = {view.look.pid, *servers}
+    mine = [lk for lk in named or forked if lk.ppid in starters] or named or forked
     # A worker that waits for its next task is idle, not what is waited for; one that is halted
     # takes none.
     halted = [lk for lk in mine if is_halted(lk)]
@@ -228,7 +231,7 @@ def is_idle_worker(look: Look) -> bool:
     In the middle of a task a worker may wait for a queue of the task's own.
     """
     python = [f for f in (look.main.frames if look.main else ()) if not f.native]
-    if serves_multiprocessing(python):
+    if _serves(look):
         return True
     waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
     if not waits:
@@ -236,6 +239,11 @@ def is_idle_worker(look: Look) -> bool:
     takes_for = python[waits[-1] + 1 :]
     loops = [n for n, f in enumerate(takes_for) if _matches(f, _LOOPS_OF_WORKERS)]
     return not loops or loops[0] == 0
+
+
+def _serves(look: Look) -> bool:
+    python = [f for f in (look.main.frames if look.main else ()) if not f.native]
+    return serves_multiprocessing(python)
 
 
 def _matches(frame: Frame, functions: Sequence[tuple[re.Pattern[str], re.Pattern[str]]]) -> bool:

@@ -21,6 +21,7 @@ from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unles
 from .services import in_wandb
 from .signs import (
     THREAD_WAIT_FILES,
+    a_child_died,
     find_blocked_processes,
     find_used_descriptors,
     format_place,
@@ -351,7 +352,11 @@ CAUSES = (
     KnownCause(
         id="manager-waits",
         title="a multiprocessing.Manager is asked for something that is not to be had",
-        signs=(need(_asks_a_manager, 0.55), also(_its_server_waits, 0.4)),
+        signs=(
+            need(_asks_a_manager, 0.55),
+            also(_its_server_waits, 0.4),
+            unless(a_child_died),  # who has that lock, or was to come
+        ),
         why="In {place} the rank waits for the manager's process, which waits itself: a lock that "
         "another process has, or a queue into which nobody puts.",
         avoid=(
