@@ -73,7 +73,7 @@ if __name__ == "__main__":
 # after = ["Ray started", "Args parsed", ""]
 # own_code = true
 # calls = ['ray\.get', 'launch']
-# causes = ["deadlock", "event-loop", "tasks-await-one-another"]
+# causes = ["deadlock", "event-loop", "tasks-await-one-another", "ray-loop-blocked"]
 # says = ['RolloutServer', 'launch|register']
 # needs = ["ray"]
 # ///
