@@ -34,6 +34,7 @@ from ..base.words import format_rate
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.node_rendezvous import find_node_rendezvous
 from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.request_threads import put_stuck_request_first
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -176,7 +177,7 @@ class LauncherSnapshot:
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in shown]
         for one in await take_good_looks(targets):
             if one.state:
-                self.looks.setdefault(one.pid, []).append(one)
+                self.looks.setdefault(one.pid, []).append(put_stuck_request_first(one))
 
     def moved(self) -> str:
         """Return what moved over the looks, in words; "" for nothing.
