@@ -164,3 +164,4 @@ def test_two_that_receive_from_one_another_are_named_and_not_who_waits_for_their
     why = causes["nobody-sends"].why
     assert "python (100)" in why
     assert "detokenizer (300)" in why
+    assert "endpoint-silent" not in causes

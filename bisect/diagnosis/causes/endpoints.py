@@ -14,6 +14,7 @@ from ..pipe_writers import only_main_thread_acts
 from ..single_ranks import is_gone
 from .awaited import asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .pipes import its_peer_waits_in_turn
 from .services import in_wandb
 from .signs import (
     THREAD_POOL_WAIT_FILES,
@@ -452,6 +453,7 @@ CAUSES = (
             also(nothing_came, 0.35),
             also(_the_other_end_is_here, 0.2),
             unless(_it_stands_still_beside),
+            unless(its_peer_waits_in_turn),
             unless(_asks_the_hub),
             unless(in_wandb),
             unless(through_a_proxy),

@@ -378,13 +378,7 @@ def _sent_by(scene: Scene, view: ProcessSnapshot) -> str:
     """
     others = {one.look.pid for one in find_blocked_processes(scene)} - {view.look.pid}
     if waits_at_queue(view.call, view.look.kernel):
-        peers = list_awaited_pids(view.look)
-        ranks = (facts.looks[-1] for facts in scene.living if facts.looks)
-        for look in (*(one.look for one in scene.beside.values()), *scene.children, *ranks):
-            if look.pid in peers and view.look.pid in list_awaited_pids(look):
-                who, own = format_process(look), format_process(view.look)
-                return f"a message of {who}, which waits for one of {own} in turn"
-        return ""
+        return _heard_in_turn(scene, view)
     reads = _READS.fullmatch(view.call_name) or _polls_for_one(view)
     parent = view.look.ppid
     if not reads or parent in others or scene.users_frame(view.frames) is None:
@@ -395,6 +389,30 @@ def _sent_by(scene: Scene, view: ProcessSnapshot) -> str:
         if is_pair and set(list_other_ends(one)) == {parent}:
             return f"a message of {_process(scene, parent, names)}, which has started it"
     return ""
+
+
+def _heard_in_turn(scene: Scene, view: ProcessSnapshot) -> str:
+    """Return in words what a process is to get over a message queue from one that waits for a
+    message of it in turn, "" for any other one.
+    """
+    peers = list_awaited_pids(view.look)
+    ranks = (facts.looks[-1] for facts in scene.living if facts.looks)
+    for look in (*(one.look for one in scene.beside.values()), *scene.children, *ranks):
+        if look.pid in peers and view.look.pid in list_awaited_pids(look):
+            who, own = format_process(look), format_process(view.look)
+            return f"a message of {who}, which waits for one of {own} in turn"
+    return ""
+
+
+def its_peer_waits_in_turn(scene: Scene) -> Found | None:
+    """Whoever is to send it a message over a queue waits for one of it."""
+    view = scene.view
+    if view is None or scene.group is not None or view.call is None:
+        return None
+    if not waits_at_queue(view.call, view.look.kernel):
+        return None
+    words = _heard_in_turn(scene, view)
+    return Found(f"it waits for {words}") if words else None
 
 
 def _is_connected(one: Descriptor, view: ProcessSnapshot) -> bool:
@@ -476,6 +494,7 @@ CAUSES = (
         title="a process waits for a connection or a message that does not come",
         signs=(
             need(_waits_to_be_called, 0.6),
+            also(its_peer_waits_in_turn, 0.4),
             unless(waits_for_one_that_never_came),
             unless(_a_process_of_the_server_died),
             unless(_is_missed_in_a_collective),
