@@ -393,12 +393,12 @@ def _sent_by(scene: Scene, view: ProcessSnapshot) -> str:
 
 def _heard_in_turn(scene: Scene, view: ProcessSnapshot) -> str:
     """Return in words what a process is to get over a message queue from one that waits for a
-    message of it in turn, "" for any other one.
+    message of it in turn, and of nobody else; "" for any other one.
     """
     peers = list_awaited_pids(view.look)
     ranks = (facts.looks[-1] for facts in scene.living if facts.looks)
     for look in (*(one.look for one in scene.beside.values()), *scene.children, *ranks):
-        if look.pid in peers and view.look.pid in list_awaited_pids(look):
+        if look.pid in peers and list_awaited_pids(look) == {view.look.pid}:
             who, own = format_process(look), format_process(view.look)
             return f"a message of {who}, which waits for one of {own} in turn"
     return ""
