@@ -58,6 +58,9 @@ class Frame:
     counters: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     # As the source shows: the first and the last line of the innermost loop around the line.
     loop: tuple[int, ...] = field(default=(), compare=False)
+    # As the source shows: how that loop catches whatever one of its rounds raises, and goes on with
+    # the next one: "except Exception".
+    catches: str = field(default="", compare=False, metadata=INSIDE)
     # The whole numbers that local variables of the job's own functions are.
     numbers: tuple[tuple[str, int], ...] = field(default=(), compare=False, metadata=INSIDE)
     # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").

@@ -4,7 +4,7 @@ of engines. They are looked at as what a rank has started is, with all that they
 
 A stranger is none of these: a service of the machine's, or another job's. Whoever was started with
 a rank has a process above both, which is no front of ours and not init; what stands directly below
-that, on the way to either, is of the same session (man 2 setsid).
+that, on the way to it, is of the session (man 2 setsid) of that process, or of the rank's own way.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def was_started_with(rank: int, pid: int) -> bool:
     common = next((one for one in way if one in above), None)
     if common is None or starts_no_rank(words_of(common)):
         return False
-    ours, theirs = [rank, *above], way
+    ours = [rank, *above]
     try:
-        return os.getsid(ours[ours.index(common) - 1]) == os.getsid(
-            theirs[theirs.index(common) - 1]
-        )
+        beside = os.getsid(way[way.index(common) - 1])
+        # A launcher that gives its ranks sessions of their own may have been a shell before (exec).
+        return beside in (os.getsid(ours[ours.index(common) - 1]), os.getsid(common))
     except OSError:
         return False

@@ -32,6 +32,7 @@ from ..diagnosis.exchanges import note_exchanges
 from ..diagnosis.feeding_parents import keep_feeding_parents
 from ..diagnosis.group_values import claimed_world_size
 from ..diagnosis.process_snapshot import main_kernel
+from ..diagnosis.request_threads import put_stuck_request_first
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..evidence import movement
@@ -101,7 +102,7 @@ class LookSeries(ABC):
         """Add a look to those at the same process, completed from the one before. The first shows
         what moved since long ago: it is kept, and the last ones.
         """
-        one = put_job_thread_first(one)
+        one = put_stuck_request_first(put_job_thread_first(one))
         if looks:
             one = complete_look(looks[-1], one)
             looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough

@@ -16,21 +16,33 @@ from .frames import frame_owner, unqualified_name
 from .process_snapshot import put_thread_first
 
 _LOOP = "ray/_private/worker.py"
+_RUNS_A_STEP = "/asyncio/events.py"  # of a task (Handle._run)
 _TRAINING = "worker_group/thread_runner.py"
 
 
 def is_idle_loop(frames: Iterable[Frame]) -> bool:
-    """Return whether a thread is in the loop in which a worker of Ray waits for work."""
+    """Return whether a thread is in the loop in which a worker of Ray waits for work: ray.get and
+    ray.wait are in the same file.
+    """
     inner = next((frame for frame in frames if not frame.native), None)
-    return inner is not None and inner.file.endswith(_LOOP)
+    is_loop = inner is not None and unqualified_name(inner.name) == "main_loop"
+    return inner is not None and is_loop and inner.file.endswith(_LOOP)
+
+
+def find_blocked_coroutine(frames: Iterable[Frame]) -> Frame | None:
+    """Return the frame of the job's own coroutine, or of what it calls, that stands still in the
+    thread of an event loop and keeps that from going on; None where the loop itself waits.
+    """
+    python = [frame for frame in frames if not frame.native]
+    ran = next((n for n, one in enumerate(python) if one.file.endswith(_RUNS_A_STEP)), None)
+    inside = python[:ran] if ran is not None else ()
+    return next((one for one in inside if frame_owner(one, "") == "user"), None)
 
 
 def is_between_calls(look: Look) -> bool:
     """Return whether a process is an actor of Ray whose main thread waits for its next call."""
     frames = look.main.frames if look.main is not None else ()
-    inner = next((frame for frame in frames if not frame.native), None)
-    is_loop = inner is not None and unqualified_name(inner.name) == "main_loop"
-    return is_loop and is_idle_loop(frames) and bool(find_actor(look.command))
+    return is_idle_loop(frames) and bool(find_actor(look.command))
 
 
 def put_job_thread_first(look: Look) -> Look:

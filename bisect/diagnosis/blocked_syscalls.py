@@ -138,12 +138,34 @@ def find_socket_by_inode(descriptor: Descriptor, look: Look) -> Socket | None:
 _ORDER = ("process", "socket", "pipe", "input", "device", "file")
 
 
+_READS = frozenset(["read", "readv", "recvfrom", "recvmsg"])
+
+
 def choose_descriptor_wait(
-    descriptors: Iterable[Descriptor], look: Look, family: Sequence[int]
+    descriptors: Iterable[Descriptor],
+    look: Look,
+    family: Sequence[int],
+    readers: Collection[int] = (),
 ) -> Wait | None:
-    """Return the wait that says most of those for `descriptors`."""
+    """Return the wait that says most of those for `descriptors`; of several for a process one that
+    is not for those which read from this one themselves (`readers`).
+    """
     waits = [w for d in descriptors if (w := make_descriptor_wait(d, look, family)) is not None]
-    return min(waits, key=lambda w: (_ORDER.index(w.kind), w.pid is None), default=None)
+    return min(
+        waits,
+        key=lambda w: (_ORDER.index(w.kind), w.pid is None, w.pid in readers),
+        default=None,
+    )
+
+
+def list_readers(pid: int, looks: Iterable[Look]) -> frozenset[int]:
+    """Return which of these processes wait to read what process `pid` is to write."""
+    return frozenset(
+        look.pid
+        for look in looks
+        if any(k.syscall and k.syscall.name in _READS for k in look.kernel if k.tid == look.pid)
+        if pid in list_awaited_pids(look)
+    )
 
 
 def find_outward_socket(look: Look, inside: Iterable[int]) -> Socket | None:
@@ -176,7 +198,11 @@ def find_queue_wait(
     found = [make_socket_wait(socket, look.pid) for socket in outward]
     if not found:
         return _make_lonely_queue_wait(look, sockets)
-    chosen = min(found, key=lambda wait: (wait.pid in waiting_for_it, wait.pid is None))
+    # Of those that all wait for it, who has started it waits for its end.
+    chosen = min(
+        found,
+        key=lambda wait: (wait.pid in waiting_for_it, wait.pid is None, wait.pid == look.ppid),
+    )
     peers = dict.fromkeys(wait.pid for wait in found if wait.pid is not None)
     others = tuple(pid for pid in peers if pid != chosen.pid)
     kind: WaitKind = "process" if chosen.pid in family else "socket"

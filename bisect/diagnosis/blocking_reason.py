@@ -39,6 +39,7 @@ from .blocked_syscalls import (
     find_outward_socket,
     find_queue_wait,
     format_others,
+    list_readers,
     make_socket_wait,
 )
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
@@ -380,7 +381,8 @@ def _find_syscall_wait(
     if name in OPEN_CALLS or name in PATH_CALLS:
         return _make_path_wait(view, name)
     descriptors = view.call.descriptors if view.call else ()
-    named = choose_descriptor_wait(descriptors, view.look, pids)
+    readers = list_readers(view.look.pid, (looks[-1] for looks in family))
+    named = choose_descriptor_wait(descriptors, view.look, pids, readers)
     if named is None and name in POLL_CALLS | TRANSFER_CALLS:
         mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
         queue = find_queue_wait(view.call, view.look, pids, mine)

@@ -11,7 +11,7 @@ from ..base.library_functions import Role, has_role
 from ..base.process_facts import Frame, Look
 from ..base.ray_processes import find_actor, runs_method
 from ..base.verdict_facts import Wait
-from .actor_threads import is_idle_loop
+from .actor_threads import find_blocked_coroutine, is_idle_loop
 from .frames import frame_owner, serves_multiprocessing, unqualified_name
 from .process_snapshot import ProcessSnapshot, ProcessTable
 
@@ -175,9 +175,12 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     )
     if not pooled:
         return None
-    forked = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
+    known = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
+    servers = {one.pid for one in known if _serves(one)}  # of multiprocessing: they do no task
+    forked = [one for one in known if one.pid not in servers]
     named = [lk for lk in forked if lk.name.startswith("pt_data_worker")]
-    mine = [lk for lk in named or forked if lk.ppid == view.look.pid] or named or forked
+    starters = {view.look.pid, *servers}
+    mine = [lk for lk in named or forked if lk.ppid in starters] or named or forked
     # A worker that waits for its next task is idle, not what is waited for; one that is halted
     # takes none.
     halted = [lk for lk in mine if is_halted(lk)]
@@ -196,7 +199,7 @@ def waits_for_ray(frames: Sequence[Frame]) -> bool:
 def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
     """Return the wait for an actor, or a task, of Ray that is in a method; None if none is: what is
     waited for has no process yet. Which object is wanted of which actor no frame tells: of several
-    one that waits for no other rank comes first.
+    one that awaits no others itself comes first, and of these one that waits for no other rank.
     """
     actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
     at_work = [
@@ -204,10 +207,26 @@ def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
     ]
     if not at_work:
         return None
-    # One that only manages others has a method that awaits them, and its main thread is idle.
-    chosen = min(at_work, key=lambda one: (not _is_actor_at_work(one), _meets_ranks(one), one.pid))
-    others = tuple(one.pid for one in at_work if one is not chosen and _is_actor_at_work(one))
+    chosen = min(at_work, key=lambda one: (_rank_actor(one), _meets_ranks(one), one.pid))
+    others = tuple(
+        one.pid for one in at_work if one is not chosen and _rank_actor(one) < _IDLE_ACTOR
+    )
     return Wait("process", "", chosen.pid, find_actor(chosen.command), others=others)
+
+
+_IDLE_ACTOR = 3
+
+
+def _rank_actor(look: Look) -> int:
+    """Return a number that is less for an actor that is more likely to stand still by itself: one
+    that only manages others has a method that awaits them, or its main thread is idle.
+    """
+    frames = look.main.frames if look.main is not None else ()
+    if not _is_actor_at_work(look):
+        return _IDLE_ACTOR
+    if not waits_for_ray(frames):
+        return 0
+    return 1 if find_blocked_coroutine(frames) is not None else 2
 
 
 def _is_actor_at_work(look: Look) -> bool:
@@ -228,7 +247,7 @@ def is_idle_worker(look: Look) -> bool:
     In the middle of a task a worker may wait for a queue of the task's own.
     """
     python = [f for f in (look.main.frames if look.main else ()) if not f.native]
-    if serves_multiprocessing(python):
+    if _serves(look):
         return True
     waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
     if not waits:
@@ -236,6 +255,11 @@ def is_idle_worker(look: Look) -> bool:
     takes_for = python[waits[-1] + 1 :]
     loops = [n for n, f in enumerate(takes_for) if _matches(f, _LOOPS_OF_WORKERS)]
     return not loops or loops[0] == 0
+
+
+def _serves(look: Look) -> bool:
+    python = [f for f in (look.main.frames if look.main else ()) if not f.native]
+    return serves_multiprocessing(python)
 
 
 def _matches(frame: Frame, functions: Sequence[tuple[re.Pattern[str], re.Pattern[str]]]) -> bool:

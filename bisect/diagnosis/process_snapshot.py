@@ -227,9 +227,17 @@ def _find_who_awaits(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[in
     found: dict[ProcessId, set[int]] = {}
     for facts in ranks:
         for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
-            for pid in list_awaited_pids(look):
+            for pid in list_awaited_pids(look) | _find_joined(look):
                 found.setdefault(ProcessId(facts.host, pid), set()).add(look.pid)
     return {process: frozenset(pids) for process, pids in found.items()}
+
+
+def _find_joined(look: Look) -> frozenset[int]:
+    """Return the child for whose end a process waits (waitpid), where it names one."""
+    kernel = main_kernel(look)
+    call = kernel.syscall if kernel is not None else None
+    named = call is not None and call.name == "wait4" and call.args and call.args[0] > 0
+    return frozenset([call.args[0]]) if call is not None and named else frozenset()
 
 
 def find_descendants(facts: RankFacts, pid: int) -> tuple[tuple[Look, ...], ...]:

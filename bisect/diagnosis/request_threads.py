@@ -10,7 +10,8 @@ import re
 from collections.abc import Collection
 from itertools import takewhile
 
-from ..base.process_facts import Look, Thread
+from ..base.addresses import port_of
+from ..base.process_facts import Kernel, Look, Thread
 from .blocked_syscalls import list_awaited_pids
 from .frames import frame_owner, unqualified_name
 from .helper_processes import is_halted
@@ -25,16 +26,71 @@ _TAKES_CONNECTIONS = (
     (re.compile(r"/(?:uvloop|uvicorn)/\S+$"), re.compile("run|serve")),
 )
 
+# What answers one request, in a thread of its own.
+_HANDLES = re.compile(r"/socketserver\.py$")
+_HANDLER = re.compile("process_request_thread|finish_request")
+
 
 def put_request_thread_first(look: Look) -> Look:
-    """Return a look at a server as if the thread that answers a request were its main thread; any
-    other look, and one at a server that has no such thread, as it is.
+    """Return a look at a server that is asked as if the thread that answers a request were its main
+    thread; any other look, and one at a server that has no such thread, as it is.
+    """
+    shown = put_stuck_request_first(look)
+    if shown is not look or look.main is None or not takes_connections(look.main):
+        return shown
+    kernel = {task.tid: task for task in look.kernel}
+    others = [one for one in look.threads if one.os_id not in (None, look.pid)]
+    at_work = (one for one in others if _is_thread_at_work(one))
+    chosen = next(
+        (one for one in at_work if not _reads_from_a_client(look, kernel.get(one.os_id or 0))), None
+    )
+    return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
+
+
+def put_stuck_request_first(look: Look) -> Look:
+    """Return a look at a server as if the thread that stands still in the job's own code for a
+    request were its main thread, one that waits for no lock of another thread's before others; any
+    other look, and one at a server whose threads only wait for the next request of a client, as it
+    is.
     """
     if look.main is None or not takes_connections(look.main):
         return look
-    others = [one for one in look.threads if one.os_id not in (None, look.pid)]
-    chosen = next((one for one in others if _is_thread_at_work(one)), None)
-    return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
+    threads = {one.os_id: one for one in look.threads if one is not look.main}
+    stuck = [
+        task
+        for task in look.kernel
+        if task.state in ("S", "D") and task.tid in threads
+        if _handles_a_request(threads[task.tid]) and not _reads_from_a_client(look, task)
+    ]
+    chosen = min(stuck, key=lambda one: (_is_in_futex(one), one.tid), default=None)
+    return look if chosen is None else put_thread_first(look, chosen.tid)
+
+
+def _is_in_futex(task: Kernel) -> bool:
+    return task.syscall is not None and task.syscall.name == "futex"
+
+
+def _handles_a_request(thread: Thread) -> bool:
+    """Return whether a thread is in the job's own code, inside of what handles a request."""
+    python = [frame for frame in thread.frames if not frame.native]
+    inside = takewhile(
+        lambda one: not (_HANDLES.search(one.file) and _HANDLER.match(unqualified_name(one.name))),
+        python,
+    )
+    own = [frame_owner(one, "") == "user" for one in inside]
+    return len(own) < len(python) and any(own)
+
+
+def _reads_from_a_client(look: Look, task: Kernel | None) -> bool:
+    """Return whether a thread waits for a socket that its server has accepted: that one has the
+    address at which the server listens.
+    """
+    call = task.syscall if task is not None else None
+    ends = [one.socket for one in call.descriptors if one.socket] if call is not None else []
+    ports = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"} - {""}
+    return any(
+        bool(one.local) if one.family == "unix" else port_of(one.local) in ports for one in ends
+    )
 
 
 def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bool:
@@ -53,14 +109,16 @@ def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bo
     return bool(ends) and all(one == {view.look.pid} for one in ends)
 
 
-def takes_connections(thread: Thread) -> bool:
-    """Return whether a thread is in such a function, and in no code of the job's below it."""
+def takes_connections(thread: Thread, of_each: bool = False) -> bool:
+    """Return whether a thread is in such a function, and in no code of the job's below it.
+    `of_each`: of a server that answers each request in a thread of its own.
+    """
     python = (frame for frame in thread.frames if not frame.native)
     inside = takewhile(lambda frame: frame_owner(frame, "") != "user", python)
     return any(
         file.search(one.file) and names.fullmatch(unqualified_name(one.name))
         for one in inside
-        for file, names in _TAKES_CONNECTIONS
+        for file, names in (_TAKES_CONNECTIONS[:1] if of_each else _TAKES_CONNECTIONS)
     )
 
 

@@ -4,7 +4,7 @@ with the others (rank_waits.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.ray_processes import TITLE, find_actor, is_service, runs_method
+from ..base.server_processes import LONGEST_NAME
 from ..base.verdict_facts import Wait
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .frames import format_frame, format_innermost_frame
@@ -261,8 +262,9 @@ def _add_builder(one: SingleRank, building: Sequence[RankId]) -> SingleRank:
 
 def _add_asked_actors(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
     """Return `indexed`; who waits in ray.get or ray.wait waits for the rank whose actor is in a
-    method, if that is the only worker of Ray to which it has a connection: calls go to an actor
-    without anybody between (core_worker/transport/actor_task_submitter.cc).
+    method, if that is the only worker of Ray to which it has a connection, or for the only one that
+    is no rank: calls go to an actor without anybody between
+    (core_worker/transport/actor_task_submitter.cc).
     """
     if not any(one.view is not None and waits_for_ray(one.view.frames) for one in indexed):
         return indexed
@@ -271,15 +273,18 @@ def _add_asked_actors(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:
         for one in indexed
         if one.view is not None and runs_method(find_actor(one.view.look.command))
     }
-    return [_make_actor_wait(one, actors) for one in indexed]
+    pids = {one.facts.pid for one in indexed}
+    return [_make_actor_wait(one, actors, pids) for one in indexed]
 
 
-def _make_actor_wait(one: SingleRank, actors: Mapping[ProcessId, SingleRank]) -> SingleRank:
+def _make_actor_wait(
+    one: SingleRank, actors: Mapping[ProcessId, SingleRank], ranks: Collection[int | None]
+) -> SingleRank:
     view, wait = one.view, one.wait
     if view is None or wait is None or wait.rank is not None or not waits_for_ray(view.frames):
         return one
     asked = {
-        pid
+        pid: name
         for socket in view.look.sockets
         if socket.state == "ESTABLISHED"
         for pid, name in zip(socket.peer_pids, socket.peer_names, strict=False)
@@ -287,10 +292,24 @@ def _make_actor_wait(one: SingleRank, actors: Mapping[ProcessId, SingleRank]) ->
     }
     actor = actors.get(ProcessId(one.facts.host, min(asked))) if len(asked) == 1 else None
     if actor is None or actor.view is None:
-        return one
+        return _make_wait_for_other_actor(one, {p: n for p, n in asked.items() if p not in ranks})
     name, pid = find_actor(actor.view.look.command), actor.view.look.pid
     detail = f"an answer of {name} ({pid}), to which it is connected"
     return replace(one, wait=Wait("rank", detail, pid, name, actor.facts.rank))
+
+
+def _make_wait_for_other_actor(one: SingleRank, asked: Mapping[int, str]) -> SingleRank:
+    """Return `one`; where it is connected to one actor alone that is no rank, and nothing more is
+    known of its wait, it waits for that.
+    """
+    if len(asked) != 1 or one.wait is None or one.wait.pid is not None:
+        return one
+    ((pid, name),) = asked.items()
+    is_cut = len(name) == LONGEST_NAME
+    if not (is_cut or runs_method(find_actor([name]))):
+        return one
+    detail = f"an answer of {name} ({pid}), to which it is connected"
+    return replace(one, wait=Wait("process", detail, pid, name))
 
 
 def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:

@@ -285,6 +285,7 @@ class _CodeAround(NamedTuple):
     given: tuple[str, ...]
     counters: tuple[tuple[str, int], ...]
     loop: tuple[int, ...]
+    catches: str = ""
 
 
 def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
@@ -304,6 +305,7 @@ def _find_code_around(frame: Frame) -> _CodeAround:
         find_given_texts(source, frame.line),
         tuple(one for one in frame.numbers if one[0] in find_loop_counters(source, frame.line)),
         find_loop(source, frame.line),
+        find_catcher(source, frame.line),
     )
 
 
@@ -384,14 +386,38 @@ def find_loop(source: str, line: int) -> tuple[int, ...]:
     """Return the first and the last line of the innermost loop whose body `line` is in, of the same
     function; () for none, or for what is no Python. Never raises.
     """
+    loop = _find_innermost_loop(source, line)
+    return (loop.lineno, loop.end_lineno or loop.lineno) if loop is not None else ()
+
+
+def _find_innermost_loop(source: str, line: int) -> _Loop | None:
     tree = parse_source(source)
     way = find_enclosing_nodes(tree, line) if tree is not None else []
     for node, inner in reversed(list(pairwise(way))):
         if isinstance(node, _Function):
-            return ()
+            return None
         if isinstance(node, _Loop) and inner in node.body:
-            return node.lineno, node.end_lineno or node.lineno
-    return ()
+            return node
+    return None
+
+
+_CATCHES_ALL = ("", "Exception", "BaseException")
+_LEAVES = ast.Raise | ast.Return | ast.Break
+
+
+@lru_cache(maxsize=1 << 12)
+def find_catcher(source: str, line: int) -> str:
+    """Return how the innermost loop around `line` catches whatever a round of it raises and goes on
+    with the next one, "except Exception"; "" where it does not. Never raises.
+    """
+    loop = _find_innermost_loop(source, line)
+    for node in ast.walk(loop) if loop is not None else ():
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        kind = ast.unparse(node.type) if node.type is not None else ""
+        if kind in _CATCHES_ALL and not any(isinstance(one, _LEAVES) for one in ast.walk(node)):
+            return f"except {kind}".strip()
+    return ""
 
 
 def _list_counters(loop: _Loop) -> list[str]:

@@ -34,6 +34,7 @@ from ..base.words import format_rate
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.node_rendezvous import find_node_rendezvous
 from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.request_threads import put_stuck_request_first
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -134,8 +135,23 @@ class LauncherSnapshot:
         # One process of one's own, or what a launcher has started alone and given no number.
         is_launcher_alone = len(pids) == 1 and _is_launcher(self.launcher)
         if not (self.rank_of or self.expects_words or self.is_elsewhere or is_launcher_alone):
-            self.rank_of = {self.launcher: 0}
+            self.rank_of = {self._find_program(): 0}
         return list(self.parents)
+
+    def _find_program(self) -> int:
+        """Return the process that stands for a job without ranks: the command itself; of a shell
+        that waits for several programs of Python the first of these, as `attach` takes it.
+        """
+        if runs_python(self.launcher):
+            return self.launcher
+        programs = {pid for pid in self.parents if runs_python(pid)}
+        topmost = [pid for pid in programs if not programs & {*self._list_above(pid)}]
+        return min(topmost) if len(topmost) > 1 else self.launcher
+
+    def _list_above(self, pid: int) -> Iterator[int]:
+        while pid in self.parents and pid != self.launcher:
+            pid = self.parents[pid]
+            yield pid
 
     @property
     def sees_nothing(self) -> bool:
@@ -176,7 +192,7 @@ class LauncherSnapshot:
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in shown]
         for one in await take_good_looks(targets):
             if one.state:
-                self.looks.setdefault(one.pid, []).append(one)
+                self.looks.setdefault(one.pid, []).append(put_stuck_request_first(one))
 
     def moved(self) -> str:
         """Return what moved over the looks, in words; "" for nothing.
@@ -233,10 +249,7 @@ class LauncherSnapshot:
         return sorted(found, key=lambda facts: facts.rank)
 
     def _depth(self, pid: int) -> int:
-        depth = 0
-        while pid in self.parents and pid != self.launcher:
-            pid, depth = self.parents[pid], depth + 1
-        return depth
+        return len([*self._list_above(pid)])
 
     def _top_of(self, pid: int) -> int | None:
         """Return the rank's process that a process is or descends from."""

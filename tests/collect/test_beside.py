@@ -12,10 +12,11 @@ from dataclasses import replace
 
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
 from hangbisect.collect.beside import ProcessesBeside, has_spawned, was_started_with
-from hangbisect.diagnosis.request_threads import put_request_thread_first
+from hangbisect.diagnosis.proof_of_hang import describe_waiting_for_work
+from hangbisect.diagnosis.request_threads import put_request_thread_first, put_stuck_request_first
 from hangbisect.evidence.process import descendants
 
-from ..diagnosis.made_up import look, stack
+from ..diagnosis.made_up import look, rank, stack
 
 # It starts one beside the other, each with a child, and says who they are.
 STARTS = """
@@ -58,6 +59,8 @@ def test_who_was_started_beside_a_rank_is_followed_with_what_it_has_started() ->
         assert not was_started_with(rank, child)
         assert not was_started_with(rank, os.getpid())
         assert not was_started_with(rank, apart)
+        # torchrun gives each of its ranks a session; it may have been a shell before (exec).
+        assert was_started_with(apart, server)
         found = ProcessesBeside().find([(rank, asks(rank, server, apart))], {rank, child})
         assert found == {server: rank, worker: rank}
 
@@ -107,6 +110,52 @@ def test_the_thread_that_answers_is_shown_in_place_of_the_one_that_takes_connect
     works = look("step serve.py:3", pid=90)
     works = replace(works, threads=(*works.threads, answers))
     assert put_request_thread_first(works) is works
+
+
+def serves(*frames: str, call: str, socket: Socket | None = None) -> Look:
+    """Return a server with a thread for each connection, one of which is in `frames`."""
+    listens = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
+    takes = look(
+        "_PollLikeSelector.select STD/selectors.py:415",
+        "BaseServer.serve_forever STD/socketserver.py:233",
+        "<module> serve.py:40",
+        pid=90,
+        call="poll",
+        sockets=(listens,),
+    )
+    below = "ThreadingMixIn.process_request_thread STD/socketserver.py:691"
+    one = Thread(95, "Thread-2", False, False, stack(*frames, below))
+    ends = () if socket is None else (Descriptor(3, "socket", "socket:[7]", socket=socket),)
+    (kernel,) = look(call=call, pid=95, descriptors=ends).kernel
+    return replace(takes, threads=(*takes.threads, one), kernel=(*takes.kernel, kernel))
+
+
+def test_a_request_that_stands_still_is_shown_of_any_server_and_the_next_one_of_a_client_not() -> (
+    None
+):
+    """A server without a request waits for work: nothing is said of it, however long."""
+    inside = serves("Condition.wait STD/threading.py:327", "do_POST serve.py:30", call="futex")
+    shown = put_stuck_request_first(inside)
+    assert shown.main is not None
+    assert [frame.name for frame in shown.main.frames][:2] == ["Condition.wait", "do_POST"]
+    assert describe_waiting_for_work([replace(rank(0), looks=(shown,))]) == ""
+    client = Socket(7, "tcp", "127.0.0.1:8000", "127.0.0.1:9", "ESTABLISHED", peer_pids=(80,))
+    pair = Socket(7, "unix", peer_pids=(91,))  # to a process that it has started
+    child = serves("Connection._recv STD/c.py:1", "handle serve.py:9", call="read", socket=pair)
+    assert put_stuck_request_first(child) is not child
+    # A handler that asks another server has a socket of its own port.
+    asks_on = Socket(7, "tcp", "127.0.0.1:40001", "127.0.0.1:9", "ESTABLISHED", peer_pids=(80,))
+    other = serves("do_GET serve.py:9", call="recvfrom", socket=asks_on)
+    assert put_stuck_request_first(other) is not other
+    for waits in (
+        serves("readinto STD/socket.py:706", "handle serve.py:9", call="recvfrom", socket=client),
+        serves("handle serve.py:9", call="recvfrom", socket=client),
+        serves("handle_one_request STD/http/server.py:413", call="futex"),
+    ):
+        assert put_stuck_request_first(waits) is waits
+        # It is not looked at in place of the main thread where the server is asked, either.
+        assert put_request_thread_first(waits) is waits
+        assert describe_waiting_for_work([replace(rank(0), looks=(waits,))])
 
 
 def test_who_has_spawned_a_rank_is_looked_at_where_that_waits_for_it_and_nothing_else_of_it() -> (

@@ -90,3 +90,14 @@ def test_an_actor_between_two_calls_waits_for_its_next_one() -> None:
     assert verdict.waits_for is not None
     assert "next call" in verdict.waits_for.detail
     assert verdict.call is None or "default_worker" not in verdict.call
+
+
+def test_the_only_actor_that_is_no_rank_is_named_to_which_it_is_connected() -> None:
+    """A learner is connected to the other learners too, by their group."""
+    asks = (connected(101, "ray::Learner.fit"), connected(300, "ray::Buffer.sample", 8))
+    learner = actor("ray::Learner.fit", *GETS, sockets=asks)
+    other = actor("ray::Learner.fit", "all_reduce SP/torch/distributed/distributed_c10d.py:3252")
+    ranks = [rank(0, *(learner,) * 3), rank(1, *(other,) * 3)]
+    wait = Snapshot(ranks).waits[0]
+    assert wait is not None
+    assert (wait.kind, wait.pid, wait.process) == ("process", 300, "ray::Buffer.sample")

@@ -152,3 +152,31 @@ def test_a_loop_waits_for_the_client_that_does_something_else() -> None:
     ]
     verdict = judge_job(job("still", world=4), ranks)
     assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((3,), (0, 1, 2))
+
+
+@pytest.mark.parametrize("stuck", [300, 301, 302])
+def test_of_several_children_one_is_waited_for_that_does_not_read_what_it_is_asked(
+    stuck: int,
+) -> None:
+    children = (300, 301, 302)
+    outputs = tuple(
+        Descriptor(n, "pipe", f"pipe:[{n}]", other_ends=(pid,))
+        for n, pid in enumerate(children, 20)
+    )
+    asks = look(*SELECTS, call="epoll_wait", descriptors=(EPOLL, *outputs))
+    end = Descriptor(0, "pipe", "pipe:[9]", other_ends=(100,))
+    found = tuple(
+        (
+            look(
+                "<module> environment.py:10",
+                pid=pid,
+                ppid=100,
+                call="write" if pid == stuck else "read",
+                descriptors=(end,),
+            ),
+        )
+        for pid in children
+    )
+    wait = Snapshot([rank(0, asks, children=found)]).waits[0]
+    assert wait is not None
+    assert wait.pid == stuck

@@ -142,3 +142,26 @@ def test_a_parent_at_the_other_end_of_a_unix_socket_is_no_store() -> None:
     named = Descriptor(5, "socket", "socket:[51]", socket=unix(77))
     found = wait_of(look("work train.py:5", call="recvfrom", descriptors=(named,), ppid=77))
     assert (found.kind, found.pid) == ("socket", 77)
+
+
+def _receives_from_us(name: str, pid: int = 300) -> Look:
+    """Return a process beside rank 0 that waits for a message of it."""
+    one = replace(receives(0, unix(100)), pid=pid, ppid=77, name=name)
+    main, *others = one.kernel
+    threads = tuple(replace(thread, os_id=pid) for thread in one.threads)
+    return replace(one, threads=threads, kernel=(replace(main, tid=pid), *others))
+
+
+def test_two_that_receive_from_one_another_are_named_and_not_who_waits_for_their_end() -> None:
+    joins = look("Popen.wait STD/x.py:1", pid=77, call="wait4", args=(100, 0, 0, 0))
+    other = _receives_from_us("detokenizer")
+    ours = replace(receives(0, unix(77, 53), unix(300, 51)), ppid=77)
+    facts = rank(0, ours, children=((joins,), (other,)), beside=(77, 300))
+    found, *_ = waits(facts, rank(1, STUCK))
+    assert found is not None
+    assert found.pid == 300
+    causes = causes_of((job(), [facts, rank(1, STUCK)]))
+    why = causes["nobody-sends"].why
+    assert "python (100)" in why
+    assert "detokenizer (300)" in why
+    assert "endpoint-silent" not in causes

@@ -11,6 +11,7 @@ from hangbisect.evidence.source_code import (
     add_code_around,
     add_conditions,
     find_calls,
+    find_catcher,
     find_condition,
     find_given_texts,
     find_handler,
@@ -308,3 +309,31 @@ def test_the_lines_of_the_innermost_loop_around_a_line(line: int, lines: tuple[i
 
 def test_no_loop_is_in_what_is_no_python() -> None:
     assert find_loop("for x in (", 1) == ()
+
+
+CATCHING = """
+def serve(tasks):
+    while True:
+        task = tasks.get()  # here
+        try:
+            task()
+        except {kind}:
+            {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "then", "found"),
+    [
+        ("Exception", "log()", "except Exception"),
+        ("Exception", "raise", ""),
+        ("Exception", "return None", ""),
+        ("OSError", "log()", ""),
+    ],
+)
+def test_a_loop_that_catches_what_its_rounds_raise_is_found(
+    kind: str, then: str, found: str
+) -> None:
+    source = CATCHING.format(kind=kind, then=then)
+    assert find_catcher(source, 4) == found
+    assert find_catcher("def get(tasks):\n    return tasks.get()\n", 2) == ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from hangbisect.evidence.process import descendants
 from hangbisect.monitor.watcher_verdict import LauncherSnapshot
 
 
@@ -43,4 +45,13 @@ def test_a_program_that_no_launcher_starts_is_its_only_rank() -> None:
 def test_what_a_launcher_has_started_without_a_number_may_be_the_only_rank() -> None:
     """As accelerate does where there is one process and no GPU."""
     with started("exec -a accelerate bash -c 'sleep 60; true'") as pid:
+        assert ranks_below(pid) == {pid: 0}
+
+
+def test_of_several_programs_of_one_shell_the_first_stands_for_the_job() -> None:
+    """The shell waits for all of them, and shows nothing of why."""
+    program = f"{sys.executable} -c 'import time; time.sleep(60)' &"
+    with started(f"{program} {program} wait") as pid:
+        assert ranks_below(pid) == {min(descendants([pid])): 0}
+    with started(f"{program} wait") as pid:
         assert ranks_below(pid) == {pid: 0}

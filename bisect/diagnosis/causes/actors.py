@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from ...base.lazy_dataclass import dataclass
 from ...base.process_facts import DeadWorker, RayCluster
 from ...base.ray_processes import find_actor, runs_method
+from ..actor_threads import find_blocked_coroutine
+from ..frames import format_frame
 from ..helper_processes import waits_for_ray
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, makes_a_group
@@ -33,7 +35,31 @@ def _ray_waits(scene: Scene) -> Found | None:
     """A process waits for an answer of Ray (ray.get, ray.wait)."""
     if scene.view is None or not waits_for_ray(scene.view.frames):
         return None
-    return Found("it waits in ray.get or ray.wait for an answer of Ray")
+    words = "it waits in ray.get or ray.wait for an answer of Ray"
+    return Found(words, {"place": _find_caller(scene)})
+
+
+def _find_caller(scene: Scene) -> str:
+    """Return where Ray is asked: the line of the job's own, with what it calls of Ray's."""
+    view = scene.view
+    own = scene.users_frame(view.frames) if view is not None else None
+    return format_frame(own) if own is not None else "ray.get"
+
+
+def _a_queue_is_full(scene: Scene) -> Found | None:
+    """A process waits for room in a queue of Ray's (ray.util.queue)."""
+    frame = scene.frame(r"ray/util/queue\.py", "put|put_async")
+    return None if frame is None else Found(f"it waits for room in a queue, {format_frame(frame)}")
+
+
+def _blocks_its_loop(scene: Scene) -> Found | None:
+    """A coroutine waits for an answer of Ray by a call that blocks, in the thread of its loop."""
+    view = scene.view
+    frame = find_blocked_coroutine(view.frames) if view is not None else None
+    if frame is None or _ray_waits(scene) is None:
+        return None
+    words = f"its event loop stands still in {format_frame(frame)}, in a call that blocks"
+    return Found(words, {"place": format_frame(frame)})
 
 
 def _somebody_works(scene: Scene) -> Found | None:
@@ -234,15 +260,33 @@ CAUSES = (
         references=("ray-project/ray#3233", "OpenRLHF/OpenRLHF#492"),
     ),
     KnownCause(
+        id="ray-loop-blocked",
+        title="an async actor of Ray waits for Ray by a call that blocks its event loop",
+        signs=(
+            need(_blocks_its_loop, 0.8),
+            unless(_waits_for_place),
+            unless(_actor_died),
+        ),
+        why="In {place} a coroutine calls ray.get or ray.wait, which blocks: until that returns "
+        "the actor answers no other call, and whoever it waits for may wait for one of these.",
+        avoid=(
+            "`await` the reference in place of ray.get; several of them with asyncio.gather",
+            "ray.get(..., timeout=60): an error in place of silence",
+        ),
+        references=("https://docs.ray.io/en/latest/ray-core/actors/async_api.html",),
+    ),
+    KnownCause(
         id="ray-task",
         title="an actor or task of Ray does not answer",
         signs=(
             need(_ray_waits, 0.6),
+            also(_a_queue_is_full, 0.3),
+            unless(_blocks_its_loop),
             unless(_waits_for_place),
             unless(_actor_died),
         ),
-        why="The driver waits for a result; the actor that owes it is not started yet, or is stuck "
-        "itself: it is another process, often on another node.",
+        why="In {place} it waits for a result; the actor that owes it is not started yet, or is "
+        "stuck itself: it is another process, often on another node.",
         avoid=(
             "`ray list actors`, `ray list tasks` and `ray stack` show where it stands",
             "the same versions of ray, vllm and torch everywhere",

@@ -15,12 +15,13 @@ from ..frames import (
 )
 from ..helper_processes import is_idle_worker, waits_for_room
 from ..process_snapshot import ProcessSnapshot
-from ..request_threads import waits_for_others
+from ..request_threads import takes_connections, waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb
 from .signs import (
     THREAD_WAIT_FILES,
+    a_child_died,
     find_blocked_processes,
     find_used_descriptors,
     format_place,
@@ -62,6 +63,7 @@ def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
             and thread is not view.main
             and not ours
             and not is_service_thread(thread)
+            and not takes_connections(thread, of_each=True)
         ):
             yield thread, tasks.get(thread.os_id or 0)
 
@@ -350,7 +352,11 @@ CAUSES = (
     KnownCause(
         id="manager-waits",
         title="a multiprocessing.Manager is asked for something that is not to be had",
-        signs=(need(_asks_a_manager, 0.55), also(_its_server_waits, 0.4)),
+        signs=(
+            need(_asks_a_manager, 0.55),
+            also(_its_server_waits, 0.4),
+            unless(a_child_died),  # who has that lock, or was to come
+        ),
         why="In {place} the rank waits for the manager's process, which waits itself: a lock that "
         "another process has, or a queue into which nobody puts.",
         avoid=(

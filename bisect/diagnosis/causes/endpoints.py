@@ -14,6 +14,7 @@ from ..pipe_writers import only_main_thread_acts
 from ..single_ranks import is_gone
 from .awaited import asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .pipes import its_peer_waits_in_turn
 from .services import in_wandb
 from .signs import (
     THREAD_POOL_WAIT_FILES,
@@ -197,9 +198,10 @@ def _advise_time_limit(scene: Scene) -> str:
 def _server_at(scene: Scene, socket: Socket) -> str:
     """Return where a connection to something that is not of the job leads, "" for any other."""
     if socket.family == "unix":
-        stranger = set(socket.peer_pids).isdisjoint(scene.job_pids)
+        # One end of a pair has no address, nor has a client whom it has accepted itself.
+        stranger = bool(socket.peer) and set(socket.peer_pids).isdisjoint(scene.job_pids)
         names = ", ".join(dict.fromkeys(socket.peer_names)) or "another process"
-        return f"{socket.peer or 'a Unix socket'} ({names})" if stranger else ""
+        return f"{socket.peer} ({names})" if stranger else ""
     outside = any(socket == s for _, s in scene.outward)
     other = port_of(socket.peer) in _OTHER_PURPOSES
     return socket.peer if outside and socket.state == "ESTABLISHED" and not other else ""
@@ -451,6 +453,7 @@ CAUSES = (
             also(nothing_came, 0.35),
             also(_the_other_end_is_here, 0.2),
             unless(_it_stands_still_beside),
+            unless(its_peer_waits_in_turn),
             unless(_asks_the_hub),
             unless(in_wandb),
             unless(through_a_proxy),

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from ...base.addresses import is_talking
+from ...base.message_queues import waits_at_queue
 from ...base.process_facts import Descriptor, Look, PipeEnd
-from ..blocked_syscalls import POLL_CALLS
+from ..blocked_syscalls import POLL_CALLS, list_awaited_pids
 from ..frames import is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
 from ..proof_of_hang import waits_for_requests
@@ -326,7 +327,8 @@ def _peer_does_not_read(scene: Scene) -> Found | None:
 def _waits_to_be_called(scene: Scene) -> Found | None:
     """A process waits for a connection, a message or an event: accept(), a datagram, msgrcv()."""
     for view in reversed(find_blocked_processes(scene)):
-        what = _called_by(view) if not view.running and scene.group is None else ""
+        is_open = not view.running and scene.group is None
+        what = (_called_by(view) or _sent_by(scene, view)) if is_open else ""
         if what:
             values = {"what": what, "place": format_place(view)}
             return Found(
@@ -367,6 +369,50 @@ def _called_by(view: ProcessSnapshot) -> str:
         if one.kind == "anon" and _READS.fullmatch(view.call_name):
             return f"an event ({one.path.removeprefix('anon_inode:').strip('[]')})"
     return ""
+
+
+def _sent_by(scene: Scene, view: ProcessSnapshot) -> str:
+    """Return in words what another process is to send that does not stand still in the job's code
+    for a reason of its own: who has started it, over a pair that it was given, or who waits for a
+    message of it in turn, over a message queue. "" for any other call.
+    """
+    others = {one.look.pid for one in find_blocked_processes(scene)} - {view.look.pid}
+    if waits_at_queue(view.call, view.look.kernel):
+        return _heard_in_turn(scene, view)
+    reads = _READS.fullmatch(view.call_name) or _polls_for_one(view)
+    parent = view.look.ppid
+    if not reads or parent in others or scene.users_frame(view.frames) is None:
+        return ""
+    for one in find_used_descriptors(scene, view):
+        is_pair = one.socket is None or not (one.socket.local or one.socket.peer)
+        names = one.socket.peer_names if one.socket is not None else ()
+        if is_pair and set(list_other_ends(one)) == {parent}:
+            return f"a message of {_process(scene, parent, names)}, which has started it"
+    return ""
+
+
+def _heard_in_turn(scene: Scene, view: ProcessSnapshot) -> str:
+    """Return in words what a process is to get over a message queue from one that waits for a
+    message of it in turn, and of nobody else; "" for any other one.
+    """
+    peers = list_awaited_pids(view.look)
+    ranks = (facts.looks[-1] for facts in scene.living if facts.looks)
+    for look in (*(one.look for one in scene.beside.values()), *scene.children, *ranks):
+        if look.pid in peers and list_awaited_pids(look) == {view.look.pid}:
+            who, own = format_process(look), format_process(view.look)
+            return f"a message of {who}, which waits for one of {own} in turn"
+    return ""
+
+
+def its_peer_waits_in_turn(scene: Scene) -> Found | None:
+    """Whoever is to send it a message over a queue waits for one of it."""
+    view = scene.view
+    if view is None or scene.group is not None or view.call is None:
+        return None
+    if not waits_at_queue(view.call, view.look.kernel):
+        return None
+    words = _heard_in_turn(scene, view)
+    return Found(f"it waits for {words}") if words else None
 
 
 def _is_connected(one: Descriptor, view: ProcessSnapshot) -> bool:
@@ -448,12 +494,13 @@ CAUSES = (
         title="a process waits for a connection or a message that does not come",
         signs=(
             need(_waits_to_be_called, 0.6),
+            also(its_peer_waits_in_turn, 0.4),
             unless(waits_for_one_that_never_came),
             unless(_a_process_of_the_server_died),
             unless(_is_missed_in_a_collective),
         ),
         why="In {place} it waits for {what}, without a limit; whoever was to come has not started, "
-        "went elsewhere (another port or host), or has left.",
+        "went elsewhere (another port or host), has left, or waits itself.",
         avoid=(
             "look at the other side: did it start, and does it know that port or queue?",
             "a time limit (settimeout, select, poll): an error in place of silence",

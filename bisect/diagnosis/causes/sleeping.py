@@ -13,7 +13,7 @@ from ..frames import format_frame, frame_owner
 from ..time_limits import waits_anew
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, others_wait_for_it, raised_before
-from .threads import find_side_threads
+from .threads import find_catching_loop, find_side_threads
 
 _WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
 _NEAR = 3  # frames from where it sleeps: what is called further out is the job, not its handling
@@ -57,6 +57,9 @@ def _stays_there(scene: Scene) -> Found | None:
     asleep = _own_code_sleeps(scene)
     if asleep is not None or scene.view is None or scene.view.running:
         return asleep
+    served = _takes_tasks_and_catches(scene)
+    if served is not None:
+        return Found(f"it waits for its next task in {served.values['place']}", served.values)
     caught = _in_a_handler(scene) if scene.call in ("futex", "pause", *SLEEP_CALLS) else None
     if caught is None or scene.group is not None:
         return None
@@ -120,11 +123,23 @@ def _in_a_handler(scene: Scene) -> Found | None:
     return None
 
 
+def _takes_tasks_and_catches(scene: Scene) -> Found | None:
+    """Others wait for it while it waits for its next task at a queue, and the loop around that
+    catches whatever a task of it raises: one may have failed, which nothing else tells.
+    """
+    caught = find_catching_loop(scene)
+    if caught is None or not others_wait_for_it(scene):
+        return None
+    place = format_frame(caught)
+    words = f"the loop around {place} catches what its tasks raise (`{caught.catches}`)"
+    return Found(words, {"place": place}, doubtful=True)
+
+
 def _a_failure_was_caught(scene: Scene) -> Found | None:
     """A step of it raised, it sleeps below an `except`, or it logged an error, or that it would try
     again.
     """
-    caught = raised_before(scene) or _in_a_handler(scene)
+    caught = raised_before(scene) or _in_a_handler(scene) or _takes_tasks_and_catches(scene)
     wrote = _wrote_of_a_failure(scene) if caught is None else None
     return caught or (replace(wrote, trust=_LOGGED) if wrote is not None else None)
 

@@ -184,6 +184,23 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
+def find_catching_loop(scene: Scene) -> Frame | None:
+    """Return the job's own frame that takes tasks from a queue in memory, in a loop that catches
+    whatever a task of it raises; None for any other one.
+    """
+    python = tuple(frame for frame in scene.frames if not frame.native)[:3]
+    if scene.call != "futex" or find_frame(python, r"/queue\.py", "get") is None:
+        return None
+    own = scene.users_frame(python)
+    return own if own is not None and own.catches else None
+
+
+def _its_loop_takes_tasks(scene: Scene) -> Found | None:
+    """The loop that waits takes tasks, and catches what they raise, as its source shows."""
+    frame = find_catching_loop(scene)
+    return Found(f"{format_frame(frame)} takes tasks") if frame is not None else None
+
+
 def _waits_for_a_result(scene: Scene) -> Found | None:
     """A rank waits for the result of a task in a pool of threads."""
     frame = scene.frame(*_RESULT)
@@ -348,7 +365,11 @@ CAUSES = (
     KnownCause(
         id="dead-producer",
         title="the thread that was to give something has ended",
-        signs=(need(_waits_to_be_given, 0.45), need(_nobody_else, 0.5)),
+        signs=(
+            need(_waits_to_be_given, 0.45),
+            need(_nobody_else, 0.5),
+            unless(_its_loop_takes_tasks),
+        ),
         why="It waits in {place} for what another thread is to give, and there is no other thread: "
         "an exception in a thread ends that thread alone.",
         avoid=(

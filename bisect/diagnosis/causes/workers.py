@@ -81,11 +81,10 @@ def _waits_for_a_pool(scene: Scene) -> Found | None:
 
 def _nobody_works(scene: Scene) -> Found | None:
     """All workers of the pool wait for a task."""
-    workers = (
-        [v for v in _workers(scene) if v.look.ppid == (scene.subject.pid or 0)]
-        if (scene.subject)
-        else []
-    )
+    starters = {scene.subject.pid} if scene.subject is not None else set()
+    # A fork server forks its workers (multiprocessing/forkserver.py).
+    starters |= {v.look.pid for v in scene.workers if serves_multiprocessing(v.frames)}
+    workers = [v for v in _workers(scene) if v.look.ppid in starters]
     if not workers or not all(is_idle_worker(view.look) for view in workers):
         return None
     return Found(f"all {len(workers)} workers wait for a task")

@@ -69,6 +69,16 @@ def ray_task() -> Facts:
     )
 
 
+def ray_loop_blocked() -> Facts:
+    return one(
+        "get_objects SP/ray/_private/worker.py:900",
+        "get SP/ray/_private/worker.py:2753",
+        "Server.launch serve.py:44",
+        "Handle._run STD/asyncio/events.py:80",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1922",
+    )
+
+
 def ray_start() -> Facts:
     return one(
         "GlobalState._connect_and_get_accessor SP/ray/_private/state.py:60",
@@ -79,6 +89,7 @@ def ray_start() -> Facts:
 SHOWS: Shows = {
     "ray-placement": ray_placement,
     "ray-actor-died": ray_actor_died,
+    "ray-loop-blocked": ray_loop_blocked,
     "ray-task": ray_task,
     "ray-start": ray_start,
 }

@@ -191,6 +191,15 @@ def test_what_the_child_does_is_said_not_what_the_rank_does() -> None:
     assert "serve_client" in causes_of(manager())["manager-waits"].matched[1]
 
 
+def test_a_process_that_was_killed_is_why_a_manager_waits() -> None:
+    facts, ranks = manager()
+    killed = look(pid=310, ppid=100, state="Z", call="", rung="proc", status=-11)
+    ranks[0] = replace(ranks[0], children=(*ranks[0].children, (killed,)))
+    found = causes_of((facts, ranks))
+    assert "manager-waits" not in found
+    assert "SIGSEGV" in found["child-died"].why
+
+
 def test_a_child_that_computes_is_not_stuck() -> None:
     facts, ranks = joins()
     works = replace(ranks[0], children=((replace(STUCK, state="R", kernel=()),),))

@@ -118,6 +118,23 @@ SHOWS: Shows = {
 }
 
 
+def test_who_reads_from_its_starter_waits_for_a_message_and_for_no_server() -> None:
+    pair = Socket(9, "unix", peer_pids=(77,), peer_names=("python",))
+    frames = ("Connection._recv STD/multiprocessing/connection.py:395", "work train.py:5")
+
+    def found(socket: Socket, ppid: int = 77, *frames: str) -> set[str]:
+        one = look(*frames, call="read", descriptors=on(socket), sockets=(socket,), ppid=ppid)
+        return {*causes_of((job(), [rank(0, one), held(1)]))} & {"nobody-sends", "endpoint-silent"}
+
+    assert found(pair, 77, *frames) == {"nobody-sends"}
+    assert found(pair, 78, *frames) == set()  # another process has the other end
+    assert found(pair, 77, frames[0]) == set()  # a worker of a library, which waits for a task
+    accepted = replace(pair, local="/tmp/a.sock")
+    assert found(accepted, 77, *frames) == set()
+    served = replace(pair, peer="/tmp/a.sock")
+    assert found(served, 77, *frames) == {"endpoint-silent"}
+
+
 def test_the_stream_and_its_reader_are_named() -> None:
     why = causes_of(pipe_unread())["pipe-unread"].why
     assert "its standard output" in why.lower()

@@ -432,3 +432,15 @@ def test_where_all_that_share_it_sleep_in_it_its_owner_has_ended() -> None:
     waits = takes_lock("loading", "train.py", 100, 101, 102)
     found = causes_of((job(world=3), [rank(n, waits, waits) for n in range(3)]))
     assert "dead-owner" in found
+
+
+def test_a_loop_that_takes_tasks_and_catches_what_they_raise_may_have_failed() -> None:
+    """Nothing tells that there ever was a thread that was to give it something."""
+    (thread,) = GETS.threads
+    own = next(n for n, one in enumerate(thread.frames) if "data.py" in one.file)
+    frames = list(thread.frames)
+    frames[own] = replace(frames[own], catches="except Exception")
+    one = replace(GETS, threads=(replace(thread, frames=tuple(frames)),))
+    found = causes_of((job(), [rank(0, one), held(1)]))
+    assert "dead-producer" not in found
+    assert found["swallowed-exception"].level == "guess"

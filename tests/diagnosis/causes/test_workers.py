@@ -205,6 +205,21 @@ def test_a_pool_with_a_worker_at_work_has_lost_none() -> None:
     assert "pool-worker-lost" not in causes_of(of(POOL, idle(300, 40.0), at_work))
 
 
+def test_a_task_is_lost_in_a_pool_of_a_fork_server_too_and_no_helper_is_waited_for() -> None:
+    tracker = look(
+        "main STD/multiprocessing/resource_tracker.py:227", pid=290, ppid=100, call="read"
+    )
+    server = look(
+        "main STD/multiprocessing/forkserver.py:208", pid=291, ppid=100, call="epoll_wait"
+    )
+    young, old = (replace(one, ppid=291) for one in (idle(300, 40.0), idle(301, 12.0)))
+    facts = of(POOL, tracker, server, young, old)
+    assert "pool-worker-lost" in causes_of(facts)
+    awaited = judge_job(*facts).waits_for
+    assert awaited is not None
+    assert awaited.pid in (300, 301)
+
+
 def test_workers_of_one_age_are_all_of_the_first_hour() -> None:
     found = causes_of(of(POOL, idle(300, 40.0), idle(301, 40.0)))
     assert found["pool-worker-lost"].agreement <= 0.8
