@@ -270,6 +270,11 @@ def _by_variable(command: Sequence[str], environ: Mapping[str, str]) -> bool:
     return VARIABLE in environ and _launcher(command) is None
 
 
+def has_launcher(command: Sequence[str]) -> bool:
+    """Return whether a command starts its program by a launcher that is known, or by ours."""
+    return _launcher(command) is not None
+
+
 def _launcher(command: Sequence[str]) -> tuple[Launcher, int, int] | None:
     """Return the launcher, and the span of its own words."""
     for at, word in enumerate(command[: _program_or_end(command)]):

@@ -12,11 +12,18 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable
 
-from ..base.command_words import starts_for_multiprocessing, starts_no_rank
+from ..base.command_words import (
+    has_launcher,
+    has_title,
+    program,
+    starts_for_multiprocessing,
+    starts_no_rank,
+)
 from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.ray_processes import is_service
 from ..diagnosis.blocked_syscalls import list_awaited_pids, list_connected_pids
+from ..diagnosis.frames import runs_job_code
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.public_calls import find_group_wait
 from ..diagnosis.request_threads import put_request_thread_first
@@ -70,7 +77,13 @@ def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
     view = merge_looks([look]) if is_alone else None
     if view is not None and find_group_wait(view) == "collective":
         return frozenset(p for p in list_connected_pids(look) if not is_service(words_of(p)))
-    return list_awaited_pids(look)
+    found = list_awaited_pids(look)
+    call = look.kernel[0].syscall if look.kernel else None
+    if call is not None and call.name == "futex":
+        # It waits for a thread of its own: who feeds that one feeds it.
+        own = (one.os_id for one in look.threads if one is not look.main and runs_job_code(one))
+        return found.union(*(list_awaited_pids(look, tid) for tid in own if tid))
+    return found
 
 
 def has_spawned(rank: int, pid: int) -> bool:
@@ -80,8 +93,10 @@ def has_spawned(rank: int, pid: int) -> bool:
     about = read_stat(rank)
     if about is None or about.ppid != pid:
         return False
-    words = words_of(rank)
-    return starts_for_multiprocessing(words) or (bool(words) and words == words_of(pid))
+    words, above = words_of(rank), words_of(pid)
+    if has_title(words):  # it has overwritten its words (setproctitle)
+        return program(above) is not None and not has_launcher(above)
+    return starts_for_multiprocessing(words) or (bool(words) and words == above)
 
 
 def was_started_with(rank: int, pid: int) -> bool:

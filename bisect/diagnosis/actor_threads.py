@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..base.process_facts import Frame, Look, Thread
 from ..base.ray_processes import find_actor
-from .frames import frame_owner, unqualified_name
+from .frames import frame_owner, runs_job_code, unqualified_name
 from .process_snapshot import put_thread_first
 
 _LOOP = "ray/_private/worker.py"
@@ -53,13 +53,9 @@ def put_job_thread_first(look: Look) -> Look:
         return look
     others = [one for one in look.threads if one.os_id not in (None, look.pid)]
     chosen = next((one for one in others if _trains(one)), None)
-    chosen = chosen or next((one for one in others if _runs_job_code(one)), None)
+    chosen = chosen or next((one for one in others if runs_job_code(one)), None)
     return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
 
 
 def _trains(thread: Thread) -> bool:
-    return _runs_job_code(thread) and any(one.file.endswith(_TRAINING) for one in thread.frames)
-
-
-def _runs_job_code(thread: Thread) -> bool:
-    return any(frame_owner(frame, "") == "user" for frame in thread.frames if not frame.native)
+    return runs_job_code(thread) and any(one.file.endswith(_TRAINING) for one in thread.frames)

@@ -229,9 +229,12 @@ def _make_lonely_queue_wait(look: Look, sockets: Iterable[Socket]) -> Wait | Non
     return Wait("socket", "no connection is made, though it is tried again and again")
 
 
-def list_awaited_pids(look: Look) -> frozenset[int]:
-    """Return the other processes at the other ends of what the main thread's call waits for."""
-    call = next((task.syscall for task in look.kernel if task.tid == look.pid), None)
+def list_awaited_pids(look: Look, thread: int | None = None) -> frozenset[int]:
+    """Return the other processes at the other ends of what the call of a thread waits for; None:
+    of the main thread.
+    """
+    tid = thread or look.pid
+    call = next((task.syscall for task in look.kernel if task.tid == tid), None)
     if call is None or look.state == "R" or call.name not in POLL_CALLS | TRANSFER_CALLS:
         return frozenset()
     sockets = [one.socket for one in call.descriptors if one.socket is not None]

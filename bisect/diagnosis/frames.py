@@ -240,6 +240,11 @@ def _is_sending(python: list[Frame]) -> bool:
     return unqualified_name(python[0].name) == "_send" and bool(_SENDS.search(python[0].file))
 
 
+def runs_job_code(thread: Thread) -> bool:
+    """Return whether code of the job is on the stack of a thread."""
+    return any(frame_owner(one, "") == "user" for one in thread.frames if not one.native)
+
+
 def is_service_thread(thread: Thread) -> bool:
     """Return True for a thread of a library that waits for work, or for time to pass: it frees
     nothing that anybody else waits for.

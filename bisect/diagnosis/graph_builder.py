@@ -214,10 +214,15 @@ class ProcessEdges:
         called = f"{word} {wait.what or wait.detail or kind}".strip()
         if kind in ("pipe", "device"):
             called = self._drawing.name_on(process.facts.host, called)
-        thing = self._drawing.node(called, kind)
         other = _find_awaited_process(wait, process.facts)
         if other is None and kind == "lock":
             other = self._held.get(wait.what)
+        name = (wait.process or self._people.names.get(other, "")) if other is not None else ""
+        who = self._someone(other, name) if other is not None else ""
+        # All connections over one Unix socket have its path, at both of their ends.
+        if kind == "peer" and who and self._drawing.leads_elsewhere(called, who):
+            called = f"{called} of {process.name}"
+        thing = self._drawing.node(called, kind)
         # A reader may be idle; a writer, and who wants a lock, waits for whoever is behind it.
         writes = kind == "pipe" and process.view.call_name in _WRITE_CALLS
         # Who has a semaphore of processes its source says, and not the kernel.
@@ -231,10 +236,8 @@ class ProcessEdges:
         shows = _add_what_else(shows or _format_process_place(process.view), process, wait)
         self._drawing.link(process.name, thing, wait.kind, shows, firm, hard, likely)
         if other is not None:
-            name = wait.process or self._people.names.get(other, "")
             called = f"{name} ({other.pid})" if name else f"process {other.pid}"
             has = "has it" if kind == "lock" else "is at its other end"
-            who = self._someone(other, name)
             shows = f"{called} {has}"
             self._drawing.link(thing, who, wait.kind, shows, hard=hard, likely=likely)
             if kind == "lock":

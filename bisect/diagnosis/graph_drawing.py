@@ -59,6 +59,11 @@ class GraphDrawing:
         """Return whether no node that says something else has this name."""
         return name not in self.nodes or self.nodes[name].says == says
 
+    def leads_elsewhere(self, name: str, target: str) -> bool:
+        """Return whether edges go from a node, and none of them to `target`."""
+        targets = {end for source, end in self._links if source == name}
+        return bool(targets) and target not in targets
+
     def one_of(self, lock: str, holders: Sequence[str]) -> None:
         """Note that one of these threads has a lock, and that it is not known which."""
         self._one_of.setdefault(lock, tuple(holders))

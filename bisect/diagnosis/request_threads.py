@@ -12,8 +12,8 @@ from itertools import takewhile
 
 from ..base.addresses import port_of
 from ..base.process_facts import Kernel, Look, Thread
-from .blocked_syscalls import list_awaited_pids
-from .frames import frame_owner, unqualified_name
+from .blocked_syscalls import CHILD_WAIT_CALLS, list_awaited_pids
+from .frames import frame_owner, runs_job_code, unqualified_name
 from .helper_processes import is_halted
 from .process_snapshot import ProcessSnapshot, put_thread_first
 from .public_calls import find_group_wait
@@ -40,7 +40,7 @@ def put_request_thread_first(look: Look) -> Look:
         return shown
     kernel = {task.tid: task for task in look.kernel}
     others = [one for one in look.threads if one.os_id not in (None, look.pid)]
-    at_work = (one for one in others if _is_thread_at_work(one))
+    at_work = (one for one in others if runs_job_code(one))
     chosen = next(
         (one for one in at_work if not _reads_from_a_client(look, kernel.get(one.os_id or 0))), None
     )
@@ -95,8 +95,8 @@ def _reads_from_a_client(look: Look, task: Kernel | None) -> bool:
 
 def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bool:
     """Return whether a server waits for what ranks (their pids) or whoever else asks it are to do:
-    in a group, for a connection or a request, at a store that it has itself. One that is stopped
-    does not.
+    in a group, for a connection or a request, for the end of one, at a store that it has itself.
+    One that is stopped does not.
     """
     if is_halted(view.look):
         return False
@@ -104,6 +104,8 @@ def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bo
         return True
     if view.main is not None and takes_connections(view.main):
         return True
+    if view.call is not None and view.call_name in CHILD_WAIT_CALLS:
+        return bool({*view.call.args[:1]} & {*ranks})
     sockets = [one.socket for one in (view.call.descriptors if view.call is not None else ())]
     ends = [{*one.peer_pids} if one is not None else set() for one in sockets]
     return bool(ends) and all(one == {view.look.pid} for one in ends)
@@ -120,8 +122,3 @@ def takes_connections(thread: Thread, of_each: bool = False) -> bool:
         for one in inside
         for file, names in (_TAKES_CONNECTIONS[:1] if of_each else _TAKES_CONNECTIONS)
     )
-
-
-def _is_thread_at_work(thread: Thread) -> bool:
-    """Return whether a thread is in the job's own code."""
-    return any(frame_owner(one, "") == "user" for one in thread.frames if not one.native)

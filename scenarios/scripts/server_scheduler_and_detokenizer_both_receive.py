@@ -104,7 +104,10 @@ if __name__ == "__main__":
 # culprits = [[0], [-1]]
 # waiting = [1, 2]
 # steps = ["process_group", "broadcast", "script", "training", "first_collective"]
-# after = ["Process group ready", "First broadcast done", "First broadcast_object_list done", "Args parsed", "torch imported", ""]
+# after = [
+#   "Process group ready", "First broadcast done", "First broadcast_object_list done",
+#   "Args parsed", "torch imported", "",
+# ]
 # own_code = true
 # calls = ['recv', 'event_loop']
 # causes = ["deadlock", "nobody-sends", "server-process-stuck"]

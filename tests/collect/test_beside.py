@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
-from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall, Thread
 from hangbisect.collect.beside import ProcessesBeside, has_spawned, was_started_with
 from hangbisect.diagnosis.proof_of_hang import describe_waiting_for_work
 from hangbisect.diagnosis.request_threads import put_request_thread_first, put_stuck_request_first
-from hangbisect.evidence.process import descendants
+from hangbisect.evidence.process import descendants, words_of
 
 from ..diagnosis.made_up import look, rank, stack
 
@@ -79,6 +80,18 @@ def test_who_is_at_the_other_end_of_a_group_is_followed_too() -> None:
         assert ProcessesBeside().find(two, {rank, rank + 1}) == {}
         outside = look("main train.py:3", pid=rank, sockets=ends)
         assert ProcessesBeside().find([(rank, outside)], {rank}) == {}
+
+
+def test_who_a_thread_of_the_job_hears_is_looked_at_where_the_main_thread_waits_for_it() -> None:
+    with started() as (rank, _, server, worker, *_rest):
+        hears = replace(asks(rank, server).kernel[0], tid=95)
+        waits = look("Queue.get STD/queue.py:171", "run_busy_loop train.py:44", pid=rank)
+        own = Thread(95, "input", False, False, stack("process_input train.py:36"))
+        inside = replace(waits, threads=(*waits.threads, own), kernel=(*waits.kernel, hears))
+        assert ProcessesBeside().find([(rank, inside)], {rank}) == {server: rank, worker: rank}
+        library = replace(own, frames=stack("run SP/grpc/_channel.py:20"))
+        inside = replace(inside, threads=(*waits.threads, library))
+        assert ProcessesBeside().find([(rank, inside)], {rank}) == {}
 
 
 def test_who_was_asked_once_is_looked_at_again_until_it_is_gone() -> None:
@@ -158,6 +171,34 @@ def test_a_request_that_stands_still_is_shown_of_any_server_and_the_next_one_of_
         assert describe_waiting_for_work([replace(rank(0), looks=(waits,))])
 
 
+def test_a_thread_that_reads_the_next_request_of_its_client_answers_nobody() -> None:
+    """A server with a thread for each client: only one of them is asked, and waits for a worker."""
+    listens = Socket(20, "unix", local="data.sock", state="LISTEN")
+    client = Socket(21, "unix", local="data.sock", state="ESTABLISHED", peer_pids=(101,))
+    worker = Socket(22, "unix", state="ESTABLISHED", peer_pids=(91,))
+
+    def serves(tid: int, read: str, socket: Socket) -> tuple[Thread, Kernel]:
+        frames = stack(read, "Handler.handle service.py:30")
+        end = Descriptor(9, "socket", f"socket:[{socket.inode}]", socket=socket)
+        call = Syscall(0, "recvfrom", (), descriptors=(end,))
+        return Thread(tid, f"T-{tid}", False, False, frames), Kernel(tid, "python", "S", "", call)
+
+    takes = look("BaseServer.serve_forever STD/socketserver.py:233", pid=90, call="poll")
+    first, idle = serves(95, "SocketIO.readinto STD/socket.py:706", client)
+    second, asks_it = serves(96, "Connection._recv STD/multiprocessing/connection.py:395", worker)
+    both = replace(
+        takes,
+        threads=(*takes.threads, first, second),
+        kernel=(*takes.kernel, idle, asks_it),
+        sockets=(listens, client, worker),
+    )
+    shown = put_request_thread_first(both)
+    assert shown.main is not None
+    assert shown.main.name == "T-96"
+    alone = replace(both, threads=(*takes.threads, first))
+    assert put_request_thread_first(alone) is alone
+
+
 def test_who_has_spawned_a_rank_is_looked_at_where_that_waits_for_it_and_nothing_else_of_it() -> (
     None
 ):
@@ -176,3 +217,31 @@ def test_who_has_spawned_a_rank_is_looked_at_where_that_waits_for_it_and_nothing
         finally:
             for pid in (*forked, parent.pid):
                 os.kill(pid, 9)
+
+
+STARTS_A_TITLE = """
+import subprocess, sys
+words = ["engine::Core_DP1"] if sys.argv[1] == "title" else [sys.executable, "-c", ""]
+with subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE) as one:
+    print(one.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_who_gave_itself_a_title_was_started_by_the_program_above_it(tmp_path: Path) -> None:
+    """A title overwrites the words by which multiprocessing is known."""
+    for name, expected in (("serve.py", True), ("torchrun", False)):
+        script = tmp_path / name
+        script.write_text(STARTS_A_TITLE)
+        words = [sys.executable, str(script), "title"]
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            assert parent.stdin is not None
+            child = int(parent.stdout.readline())
+            until = time.monotonic() + 20
+            while list(words_of(child)) == words and time.monotonic() < until:
+                time.sleep(0.02)
+            assert has_spawned(child, parent.pid) is expected, name
+            parent.stdin.close()

@@ -350,3 +350,49 @@ def test_a_parent_that_waits_for_the_ends_of_the_ranks_is_none_of_the_story() ->
     assert [(one.beside, one.children) for one in ranks] == [((), ())] * 2
     verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
     assert verdict.ranks.culprit == (1,)
+
+
+def unix(inode: int, other: int, local: str = "", peer: str = "") -> Descriptor:
+    """A connection over a Unix socket, which both ends call by the path of the one that listens."""
+    socket = Socket(inode, "unix", local, peer, "ESTABLISHED", peer_pids=(other,))
+    return Descriptor(13, "socket", f"socket:[{inode}]", socket=socket)
+
+
+def reads_over_unix(pid: int, end: Descriptor, *frames: str) -> Look:
+    sockets = (end.socket,) if end.socket is not None else ()
+    return look(
+        *("SocketIO.readinto STD/socket.py:706", *frames),
+        pid=pid,
+        ppid=70,
+        call="recvfrom",
+        descriptors=(end,),
+        sockets=sockets,
+        command=("python", "serve.py", "data.sock"),
+    )
+
+
+def test_two_connections_over_one_path_are_not_one_connection() -> None:
+    """Rank 0 waits for the service; the service reads the next request of rank 1. Whoever waits for
+    rank 0 waits for the service, and not for rank 1.
+    """
+    asks_it = reads_over_unix(100, unix(7, SERVER, peer="data.sock"), "batch train.py:38")
+    hears = reads_over_unix(SERVER, unix(9, 101, local="data.sock"), "handle serve.py:30")
+    verdict = judge(hears, first=asks_it, others=2)
+    assert 1 not in verdict.ranks.culprit
+    assert 2 not in verdict.ranks.culprit
+
+
+def test_a_process_of_the_job_that_waits_for_its_ranks_is_no_silent_server() -> None:
+    """An engine reads words of the program that has spawned it, which waits for another engine, or
+    for the end of the engines.
+    """
+    asks_it = reads_over_unix(100, unix(7, SERVER, peer="words"), "process_input train.py:36")
+    hears = reads_over_unix(SERVER, unix(9, 101, local="words"), "main train.py:90")
+    joins = server("Popen.poll STD/multiprocessing/popen_fork.py:27", call="wait4", args=(100, 0))
+    for parent in (hears, joins):
+        verdict = judge(parent, first=asks_it)
+        assert verdict.ranks.culprit == (0,)
+        assert verdict.cause is None or verdict.cause.id != "endpoint-silent"
+    stranger = judge(first=asks_it)
+    assert stranger.cause is not None
+    assert stranger.cause.id == "endpoint-silent"
