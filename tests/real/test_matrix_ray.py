@@ -19,6 +19,7 @@ import pytest
 from script_jobs import free_port
 
 from .test_matrix import LAUNCHER, QUICK, SLEEPS, record, results
+from .test_matrix_slurm import WAITS
 from .verdicts import schema, shown
 from .whole_jobs import DEADLINE, Job, Jobs
 
@@ -81,16 +82,6 @@ settings:
     arguments: {SLEEPS} --timeout logs_directory=3
   - name: no launcher
     launcher: ./nowhere
-"""
-WAITS = """
-command: sh -c 'touch began-$WHICH; while [ ! -e enough ]; do sleep 0.1; done'
-limit: 300
-watch: {stall: 250}
-settings:
-  - name: one
-    environment: {WHICH: one}
-  - name: two
-    environment: {WHICH: two}
 """
 
 
