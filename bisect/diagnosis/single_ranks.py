@@ -160,28 +160,37 @@ def _may_be_for_a_thread(wait: Wait) -> bool:
 
 def _add_waits_in_same_line(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
     """Return `ranks`; who is asleep where another one is in a collective, by its native frames, or
-    waits for a thread that is, is in it too: of most ranks no native frames are read.
+    waits for a thread that is, is in it too, and so is who hears a socket where another one asks
+    the store: of most ranks no native frames are read.
     """
     shown = {
         line: one
         for one in ranks
-        if one.group == "collective" and (line := _name_line(one.frames, native=True))
+        if one.group in _SLEEPS_IN and (line := _name_line(one.frames, native=True))
     }
     return [_add_wait_in_line(one, shown) for one in ranks] if shown else ranks
 
 
 _Line = tuple[tuple[str, str, int], ...]
+# What a rank that waits in such a way is seen to wait for where no frame tells which it is.
+_SLEEPS_IN = {"collective": "futex", "store": "socket"}
 
 
 def _add_wait_in_line(one: SingleRank, shown: Mapping[_Line, SingleRank]) -> SingleRank:
     view, wait = one.view, one.wait
     if view is None or wait is None or one.group:
         return one
-    if wait.kind == "futex" and (same := shown.get(_name_line(view.frames, native=False))):
+    same = shown.get(_name_line(view.frames, native=False))
+    if same is not None and wait.kind == _SLEEPS_IN[same.group]:
         return replace(one, wait=same.wait, group=same.group, call=same.call, frames=view.frames)
     for thread in view.threads if _may_be_for_a_thread(wait) else ():
         same = shown.get(_name_line(thread.frames, native=False))
-        if same is not None and thread is not view.main and not thread.active:
+        if (
+            same is not None
+            and same.group == "collective"
+            and thread is not view.main
+            and not thread.active
+        ):
             return _make_thread_wait(one, thread)
     return one
 

@@ -8,6 +8,7 @@ import pytest
 from hangbisect.base.process_facts import Kernel, Look
 from hangbisect.diagnosis.process_snapshot import merge_looks
 from hangbisect.diagnosis.public_calls import find_group_call, find_group_wait
+from hangbisect.diagnosis.single_ranks import explain_single_ranks
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import SLEEP, job, look, rank, silent_peer
@@ -176,6 +177,21 @@ def test_what_native_frames_show_of_one_is_so_of_all_that_stand_in_its_line() ->
     ranks = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate(looks)]
     found = judge_job(job("late", 4), ranks)
     assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1, 3))
+
+
+def test_who_asks_the_store_in_the_line_of_another_asks_it_too() -> None:
+    """Store.wait() has no frame of Python's either, and rank 0 serves the store: it is no culprit,
+    and neither is who waits there as it does.
+    """
+    peer = silent_peer("127.0.0.1:4711", peer_pids=(100,), peer_names=("python",))
+    line = ("take_turns turns.py:34", "main turns.py:60")
+    waits = look(*line, call="poll", descriptors=(peer,))
+    shown = native(waits, "poll", "c10d::TCPStore::doWait", "c10d::TCPStore::wait")
+    ranks = [rank(n, one) for n, one in enumerate((shown, waits, waits))]
+    views = explain_single_ranks(ranks).ranks
+    assert [(one.group, one.wait.kind if one.wait else "") for one in views] == [
+        ("store", "store")
+    ] * 3
 
 
 def test_who_stands_in_another_line_is_not_told_by_that() -> None:

@@ -7,6 +7,7 @@ a loop without an end.
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 from ...base.process_facts import Frame, Thread
 from ...base.words import begin_sentence
@@ -268,6 +269,7 @@ CAUSES = (
 )
 
 
+_DISTRIBUTED = re.compile(r"(?:c10d|gloo|tensorpipe|torch::distributed)::")
 _SIGNALS = re.compile(r"rt_sigtimedwait|rt_sigsuspend|pause|signalfd4?")
 _PYTHON_SIGNALS = re.compile(r"signal_(?:pause|sigwait\w*|sigtimedwait)\w*|sigwait\w*")
 # ---- signs ---------------------------------------------------------------------------------------
@@ -291,6 +293,13 @@ def _sleeps_in_native_code(scene: Scene) -> Found | None:
     place = f", in {scene.call}" if scene.call else ""
     words = f"it sleeps in {call}{place}, called in {format_place(view)}"
     return Found(words, {"call": call}, trust=1.0 if own else 0.6)
+
+
+def _in_torchs_distributed_code(scene: Scene) -> Found | None:
+    """It waits in torch's own code for another rank: a store, a remote call."""
+    inside = takewhile(lambda frame: frame.native, scene.frames)
+    frame = next((one for one in inside if _DISTRIBUTED.match(one.name)), None)
+    return Found(f"native frame {format_native_function(frame)}") if frame is not None else None
 
 
 def _by_ctypes(scene: Scene) -> Found | None:
@@ -359,6 +368,7 @@ NATIVE_CAUSES = (
             also(_by_ctypes, 0.3),
             also(_in_a_library, 0.35),
             unless(meets_its_peers),
+            unless(_in_torchs_distributed_code),
             unless(_waits_for_a_signal),
             unless(waits_at_a_queue),
             unless(waits_for_one_that_never_came),

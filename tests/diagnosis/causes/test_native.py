@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.base.process_facts import Look
 
 from ..made_up import held, job, look, rank
@@ -89,6 +90,18 @@ def test_a_collective_is_no_native_call_of_the_job() -> None:
         ("gloo::transport::tcp::Buffer::waitRecv", "/venv/lib/libtorch_cpu.so"),
     )
     assert "native-call" not in causes_of((job(), [rank(n, meets) for n in (0, 1)]))
+
+
+@pytest.mark.parametrize(
+    "inside", ["torch::distributed::rpc::PyRRef::toHere", "c10d::TCPStore::doWait"]
+)
+def test_a_wait_for_another_rank_in_torchs_own_code_is_no_native_call_either(inside: str) -> None:
+    waits = native(
+        look("main train.py:45", call="futex"),
+        ("std::condition_variable::wait", "/usr/lib/libstdc++.so.6"),
+        (inside, "/venv/lib/libtorch_cpu.so"),
+    )
+    assert "native-call" not in causes_of((job(), [rank(0, waits), held(1)]))
 
 
 def test_a_rank_that_moves_does_not_spin() -> None:
