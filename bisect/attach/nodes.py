@@ -26,6 +26,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base.client_program import find_error_line
 from ..base.deadline import call_with_limit, run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.lazy_dataclass import dataclass
@@ -108,15 +109,6 @@ async def run_program(command: Sequence[str], limit: float, instead: str, help: 
     if ran.status:
         raise UsageError(f"{name} says: {find_error_line(ran.err) or f'status {ran.status}'}", help)
     return ran.out
-
-
-def find_error_line(said: str) -> str:
-    """Return the telling line of what a failed program said on stderr: one of our own, else the
-    last.
-    """
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    own = [line.removeprefix("hangbisect: ") for line in lines if line.startswith("hangbisect: ")]
-    return (own[:1] or lines[-1:] or [""])[0][:300]
 
 
 def describe_failure(status: int | None, errors: str) -> str:

@@ -69,6 +69,15 @@ class ClientProgram:
         await asyncio.gather(*self.readers, return_exceptions=True)
 
 
+def find_error_line(said: str) -> str:
+    """Return the telling line of what a failed program said on stderr: one of our own, else the
+    last.
+    """
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    own = [line.removeprefix("hangbisect: ") for line in lines if line.startswith("hangbisect: ")]
+    return (own[:1] or lines[-1:] or [""])[0][:300]
+
+
 async def start_client(
     words: Sequence[str], hear: Hear, environment: Mapping[str, str] | None = None
 ) -> ClientProgram:

@@ -14,7 +14,7 @@ from ..base.process_facts import Frame, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.ray_processes import TITLE, find_actor, is_service, runs_method
 from ..base.server_processes import LONGEST_NAME
-from ..base.verdict_facts import Wait
+from ..base.verdict_facts import Wait, WaitKind
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .frames import format_frame, format_innermost_frame
 from .helper_processes import waits_for_ray
@@ -303,8 +303,12 @@ def _make_actor_wait(
     if actor is None or actor.view is None:
         return _make_wait_for_other_actor(one, {p: n for p, n in asked.items() if p not in ranks})
     name, pid = find_actor(actor.view.look.command), actor.view.look.pid
+    return replace(one, wait=_make_answer_wait("rank", pid, name, actor.facts.rank))
+
+
+def _make_answer_wait(kind: WaitKind, pid: int, name: str, rank: RankId | None = None) -> Wait:
     detail = f"an answer of {name} ({pid}), to which it is connected"
-    return replace(one, wait=Wait("rank", detail, pid, name, actor.facts.rank))
+    return Wait(kind, detail, pid, name, rank)
 
 
 def _make_wait_for_other_actor(one: SingleRank, asked: Mapping[int, str]) -> SingleRank:
@@ -317,8 +321,7 @@ def _make_wait_for_other_actor(one: SingleRank, asked: Mapping[int, str]) -> Sin
     is_cut = len(name) == LONGEST_NAME
     if not (is_cut or runs_method(find_actor([name]))):
         return one
-    detail = f"an answer of {name} ({pid}), to which it is connected"
-    return replace(one, wait=Wait("process", detail, pid, name))
+    return replace(one, wait=_make_answer_wait("process", pid, name))
 
 
 def _add_serving_ranks(indexed: Sequence[SingleRank]) -> Sequence[SingleRank]:

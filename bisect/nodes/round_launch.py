@@ -17,8 +17,12 @@ from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from ..attach.nodes import find_error_line
-from ..base.client_program import ClientProgram, allow_descriptors, start_client
+from ..base.client_program import (
+    ClientProgram,
+    allow_descriptors,
+    find_error_line,
+    start_client,
+)
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count
 from ..search.node_starts import NodeSet, SetResult

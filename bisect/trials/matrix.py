@@ -267,6 +267,14 @@ def record_cell_run(
     )
 
 
+def take_recorded(
+    cells: Sequence[Cell], around: MatrixContext, recorded: Mapping[str, CellRun]
+) -> dict[int, CellRun]:
+    """Return by number what came of those cells that are recorded, by mark."""
+    known = ((cell.number, recorded.get(cell_mark(cell, around))) for cell in cells)
+    return {number: replace(ran, number=number) for number, ran in known if ran is not None}
+
+
 _LOOK_EVERY = 0.2  # seconds between two looks whether a cell has ended, or was interrupted
 
 
@@ -294,11 +302,7 @@ class Matrix:
         self._scratch = ScratchSpace()
         self._lock = threading.Lock()
         self._cells = tuple(cells)
-        self._ran: dict[int, CellRun] = {}
-        for cell in cells:
-            known = recorded.get(cell_mark(cell, around))
-            if known is not None:
-                self._ran[cell.number] = replace(known, number=cell.number)
+        self._ran = take_recorded(cells, around, recorded)
         self._waiting = [cell for cell in cells if cell.number not in self._ran]
         self._under_way: dict[int, tuple[float, RunningLaunch | None]] = {}
         self._failure: Exception | None = None

@@ -34,7 +34,7 @@ from ..search.cells import (
     make_cell_run,
 )
 from .launch import stopping_by_signals
-from .matrix import Matrix, MatrixContext, cell_mark, record_cell_run
+from .matrix import Matrix, MatrixContext, cell_mark, record_cell_run, take_recorded
 from .resources import MachineShare
 
 TASKS = "tasks"  # folder in the matrix's: results, and what tasks printed
@@ -112,11 +112,7 @@ class QueuedMatrix:
         self._cells = tuple(cells)
         self._marks = {cell.number: cell_mark(cell, around) for cell in cells}
         self._tasks = around.folder / TASKS
-        self._ran: dict[int, CellRun] = {}
-        for cell in cells:
-            known = recorded.get(self._marks[cell.number])
-            if known is not None:
-                self._ran[cell.number] = replace(known, number=cell.number)
+        self._ran = take_recorded(cells, around, recorded)
         self._states: dict[int, TaskState] = {}
         self._began: dict[int, float] = {}  # when each was first seen to run
         self._gone: dict[int, float] = {}  # when each was first seen to have ended

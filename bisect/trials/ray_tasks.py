@@ -167,19 +167,19 @@ class _RayTasks:
     orders: RayOrders
     heard: _Input
     waiting: list[RayTask] = field(default_factory=list)
-    under_way: dict[Any, tuple[RayTask, _Started]] = field(
-        default_factory=dict
-    )  # by what it is asked
+    # By the reference to what the actor is asked.
+    under_way: dict[Any, tuple[RayTask, _Started]] = field(default_factory=dict)
     told_to_run: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Start the tasks as there is room, until all have ended, or our input has."""
         self.waiting = self.heard.wait_for_tasks()
         has_gpus = bool(self.ray.cluster_resources().get("GPU"))
+        ids = {node["NodeManagerAddress"]: node["NodeID"] for node in _list_nodes(self.ray)}
         heard, until = self.heard, None
         while self.waiting or self.under_way:
             while self.waiting and until is None and not self._is_full():
-                self._start(self.waiting.pop(0), has_gpus)
+                self._start(self.waiting.pop(0), has_gpus, ids)
             if self.under_way:
                 done, _ = self.ray.wait(list(self.under_way), timeout=_TICK)
                 for reference in done:
@@ -197,22 +197,19 @@ class _RayTasks:
     def _is_full(self) -> bool:
         return self.orders.jobs is not None and len(self.under_way) >= self.orders.jobs
 
-    def _start(self, task: RayTask, has_gpus: bool) -> None:
+    def _start(self, task: RayTask, has_gpus: bool, ids: Mapping[str, str]) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         options: dict[str, Any] = {"num_cpus": task.cpus, "max_concurrency": _LINES_AND_WORDS}
         if task.gpus and has_gpus:
             options["num_gpus"] = task.cpus
         if task.node:
-            ids = [
-                node["NodeID"]
-                for node in _list_nodes(self.ray)
-                if node["NodeManagerAddress"] == task.node
-            ]
-            if not ids:
+            if task.node not in ids:
                 _say(RayWord("ended", task.key, task.node, "Ray has no such node"))
                 return
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(ids[0], soft=False)
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
+                ids[task.node], soft=False
+            )
         made = self.ray.remote(_Actor).options(**options)
         # Variables of ours, as sbatch hands them on: but not those by which Ray knows its drivers.
         ours = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}

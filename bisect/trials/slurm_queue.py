@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 
+from ..base.client_program import find_error_line
 from ..base.deadline import Ran, run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.files import write_whole
@@ -160,7 +161,7 @@ class SlurmQueue:
         array = ended.out.decode(errors="replace").strip().partition(";")[0]
         if ended.status != 0 or not array:
             self.cancel()
-            said = _last_line(ended.err) or f"no answer within {SBATCH_LIMIT:.0f} s"
+            said = find_error_line(ended.err) or f"no answer within {SBATCH_LIMIT:.0f} s"
             raise HangbisectError(
                 f"sbatch queued nothing: {said}", "What it needs to know goes into --sbatch."
             )
@@ -173,7 +174,7 @@ class SlurmQueue:
                 self._answers.put(run_command(_squeue_command(self._arrays), SQUEUE_LIMIT))
 
     def _take_answer(self, ended: Ran) -> dict[int, TaskState]:
-        said = _last_line(ended.err) or f"no answer within {SQUEUE_LIMIT:.0f} s"
+        said = find_error_line(ended.err) or f"no answer within {SQUEUE_LIMIT:.0f} s"
         # One that was asked for nothing but arrays that are forgotten says so as an error.
         if ended.status != 0 and "Invalid job id" not in said:
             self.note = f"squeue: {said}"
@@ -189,11 +190,6 @@ class SlurmQueue:
                 if state.has_ended:
                     self._ended.add(number)
         return found
-
-
-def _last_line(text: str) -> str:
-    """Return the last line that is not empty, "" where there is none."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def _squeue_command(arrays: Sequence[QueuedArray]) -> tuple[str, ...]:

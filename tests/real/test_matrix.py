@@ -36,7 +36,9 @@ wait
 """
 
 
-def start(jobs_here: Jobs, scenario: str, *words: str, folder: Path | None = None) -> Job:
+def start(
+    jobs_here: Jobs, scenario: str, *words: str, folder: Path | None = None, **environment: str
+) -> Job:
     """Start a matrix of `scenario` in a folder of its own, its run folder where helpers look."""
     if folder is None:
         folder = jobs_here.folder()
@@ -44,7 +46,7 @@ def start(jobs_here: Jobs, scenario: str, *words: str, folder: Path | None = Non
         (folder / "launcher").chmod(0o755)
         (folder / "mine.yaml").write_text(scenario)
     command = (sys.executable, "-m", "bisect", "matrix", *words)
-    environ = {**jobs.clean_environ(), "PYTHON": sys.executable}
+    environ = {**jobs.clean_environ(), "PYTHON": sys.executable, **environment}
     return jobs_here.add(jobs.Running(command, folder, environ), folder)
 
 

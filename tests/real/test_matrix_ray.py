@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -18,8 +17,8 @@ import jsonschema
 import pytest
 from script_jobs import free_port
 
-from .test_matrix import LAUNCHER, QUICK, SLEEPS, record, results
-from .test_matrix_slurm import WAITS
+from .test_matrix import record, results, start
+from .test_matrix_slurm import THREE_CELLS, WAITS, wait_for
 from .verdicts import schema, shown
 from .whole_jobs import DEADLINE, Job, Jobs
 
@@ -59,30 +58,10 @@ def cluster() -> Iterator[str]:
 def queue(cluster: str, jobs_here: Jobs) -> Start:
     """Queue a matrix of a scenario."""
 
-    def start(scenario: str, *words: str, folder: Path | None = None) -> Job:
-        folder = folder or jobs_here.folder()
-        (folder / "launcher").write_text(LAUNCHER)
-        (folder / "launcher").chmod(0o755)
-        (folder / "mine.yaml").write_text(scenario)
-        command = (sys.executable, "-m", "bisect", "matrix", *words, "--ray")
-        environ = {**jobs.clean_environ(), "RAY_ADDRESS": cluster, "PYTHON": sys.executable}
-        return jobs_here.add(jobs.Running(command, folder, environ), folder)
+    def queued(scenario: str, *words: str, folder: Path | None = None) -> Job:
+        return start(jobs_here, scenario, *words, "--ray", folder=folder, RAY_ADDRESS=cluster)
 
-    return start
-
-
-THREE_CELLS = f"""
-arguments: {QUICK}
-launcher: ./launcher
-limit: 100
-watch: {{stall: 2, timeout: 60}}
-settings:
-  - name: before
-  - name: hangs
-    arguments: {SLEEPS} --timeout logs_directory=3
-  - name: no launcher
-    launcher: ./nowhere
-"""
+    return queued
 
 
 def test_tasks_run_the_cells_and_one_table_has_all_results(queue: Start) -> None:
@@ -102,10 +81,7 @@ def test_tasks_run_the_cells_and_one_table_has_all_results(queue: Start) -> None
 
 def test_an_interruption_ends_the_tasks_and_resume_goes_on(queue: Start) -> None:
     job = queue(WAITS, "mine.yaml", "--run-dir", "run", "--jobs", "1")
-    end = time.monotonic() + DEADLINE
-    while not (job.folder / "began-one").exists():
-        assert time.monotonic() < end, job.said()
-        time.sleep(0.1)
+    wait_for(job.folder / "began-one")
     os.kill(job.running.process.pid, signal.SIGINT)
     ended = job.end()
     assert ended.status == 130, shown(ended)
@@ -117,12 +93,10 @@ def test_an_interruption_ends_the_tasks_and_resume_goes_on(queue: Start) -> None
     assert results(job.folder) == {"one": "ok", "two": "ok"}, shown(again)
 
 
-def test_where_no_ray_answers_that_is_said(queue: Start, jobs_here: Jobs) -> None:
-    folder = jobs_here.folder()
-    (folder / "mine.yaml").write_text(WAITS)
-    command = (sys.executable, "-m", "bisect", "matrix", "mine.yaml", "--run-dir", "run", "--ray")
-    environ = {**jobs.clean_environ(), "RAY_ADDRESS": f"127.0.0.1:{free_port()}"}
-    ended = jobs_here.add(jobs.Running(command, folder, environ), folder).end()
+def test_where_no_ray_answers_that_is_said(jobs_here: Jobs) -> None:
+    words = ("mine.yaml", "--run-dir", "run", "--ray")
+    job = start(jobs_here, WAITS, *words, RAY_ADDRESS=f"127.0.0.1:{free_port()}")
+    ended = job.end()
     assert ended.status == 1, shown(ended)
     assert "no Ray cluster answers" in ended.err
-    assert json.loads((folder / "run" / "matrix.json").read_text())["complete"] is False
+    assert record(job.folder)["complete"] is False

@@ -6,18 +6,16 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jobs
 import jsonschema
 import pytest
 
 from .slurm_here import Slurm
-from .test_matrix import LAUNCHER, QUICK, SLEEPS, record, results
+from .test_matrix import QUICK, SLEEPS, record, results, start
 from .verdicts import schema, shown
 from .whole_jobs import DEADLINE, Job, Jobs
 
@@ -28,17 +26,10 @@ Start = Callable[..., Job]
 def queue(slurm: Slurm, jobs_here: Jobs) -> Start:
     """Queue a matrix of a scenario, in a folder of its own if none is given."""
 
-    def start(scenario: str, *words: str, folder: Path | None = None) -> Job:
-        if folder is None:
-            folder = jobs_here.folder()
-            (folder / "launcher").write_text(LAUNCHER)
-            (folder / "launcher").chmod(0o755)
-        (folder / "mine.yaml").write_text(scenario)
-        command = (sys.executable, "-m", "bisect", "matrix", *words, "--slurm")
-        environ = {**jobs.clean_environ(), **slurm.environ, "PYTHON": sys.executable}
-        return jobs_here.add(jobs.Running(command, folder, environ), folder)
+    def queued(scenario: str, *words: str, folder: Path | None = None) -> Job:
+        return start(jobs_here, scenario, *words, "--slurm", folder=folder, **slurm.environ)
 
-    return start
+    return queued
 
 
 def fresh(queue: Start, scenario: str, *words: str) -> Job:
@@ -59,7 +50,7 @@ def arrays(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-FOUR_CELLS = f"""
+THREE_CELLS = f"""
 arguments: {QUICK}
 launcher: ./launcher
 limit: 100
@@ -70,6 +61,8 @@ settings:
     arguments: {SLEEPS} --timeout logs_directory=3
   - name: no launcher
     launcher: ./nowhere
+"""
+FOUR_CELLS = f"""{THREE_CELLS}
   - name: one rank
     ranks: 1
 """

@@ -465,6 +465,6 @@ def _find_role() -> tuple[Place, Role]:
     )
     role = decide_role(seen)
     has_agent = "TORCHELASTIC_RUN_ID" in os.environ  # it is quiet by itself in that script
-    if is_started_by_script(seen) and joined and not has_agent and not place.node_name:
+    if is_started_by_script(seen) and joined and not has_agent:
         place = replace(place, launcher=None, joined=True, job=os.environ[JOB_VARIABLE])
     return place, role
