@@ -343,7 +343,10 @@ def _print_answer(results: MatrixResult, asked: MatrixRequest, record: MatrixRec
     if record.trouble:
         print(f"hangbisect: {record.trouble}", file=sys.stderr)
     if results.interrupted:
-        print(f"interrupted; to go on: {_resume_command(Path(results.folder))}", file=sys.stderr)
+        queue = ["--slurm"] * asked.slurm + ["--ray"] * asked.ray
+        queue += [f"--sbatch={shlex.join(asked.sbatch)}"] if asked.sbatch else []
+        again = " ".join([_resume_command(Path(results.folder)), *map(shlex.quote, queue)])
+        print(f"interrupted; to go on: {again}", file=sys.stderr)
     if _is_to_be_reported(results):
         sys.stdout.flush()
         make_reports_now(results.folder, trials=True)

@@ -143,7 +143,7 @@ def test_an_interruption_empties_the_queue(queue: Start, slurm: Slurm) -> None:
     ended = job.end()
     assert ended.status == 130, shown(ended)
     assert set(results(job.folder).values()) == {"interrupted"}
-    assert "hangbisect matrix --resume run" in ended.err, shown(ended)
+    assert "hangbisect matrix --resume run --slurm" in ended.err, shown(ended)
     assert slurm.is_free()
     assert not (job.folder / "began-two").exists()
     assert ended.clean, shown(ended)
