@@ -70,7 +70,9 @@ def run_ray_tasks(orders: RayOrders) -> int:
         _write_word(RayWord("refused", why=f"there is no Ray in {sys.executable}"))
         return 1
     except Exception as error:
-        _write_word(RayWord("refused", why=f"no Ray cluster answers: {type(error).__name__}: {error}"))
+        _write_word(
+            RayWord("refused", why=f"no Ray cluster answers: {type(error).__name__}: {error}")
+        )
         return 1
     try:
         _write_word(RayWord("ready"))
