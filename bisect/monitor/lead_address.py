@@ -13,6 +13,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..link.channel import Credentials, has_munge
 from ..link.lead import Lead
 from ..link.messages import NodeWord
 from ..link.node import Address
+from ..rank.our_folders import bases
 from .copy_run import write
 
 FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs take the first ones
@@ -53,6 +55,13 @@ def list_lead_places(host: str, port: str) -> list[Address]:
     return places
 
 
+def are_on_one_machine(places: Sequence[Address]) -> bool:
+    """Return whether a lead at these places hears nodes of its own machine alone: they are spelled
+    as addresses of the loopback, as for a job whose nodes are all started on one machine.
+    """
+    return bool(places) and all(is_loopback(host) for host, _ in places)
+
+
 async def resolve_places(places: Sequence[Address]) -> dict[str, list[Address]]:
     """Return by name the addresses and ports of places; nothing of a name that is not known."""
     found: dict[str, list[Address]] = {}
@@ -63,13 +72,15 @@ async def resolve_places(places: Sequence[Address]) -> dict[str, list[Address]]:
     return found
 
 
-async def listen_at(lead: Lead, addresses: Sequence[Address]) -> str:
+async def listen_at(
+    lead: Lead, addresses: Sequence[Address], *, is_on_one_machine: bool = False
+) -> str:
     """Have the lead listen at the first address that is this machine's and that others reach;
-    return "", else why there is none.
+    return "", else why there is none. `is_on_one_machine`: all nodes of the job are on this one.
     """
     why = "no address for it"
     for address, port in addresses:
-        if is_loopback(address):
+        if is_loopback(address) and not is_on_one_machine:
             why = f"{address} is this machine for every node"
             continue
         try:
@@ -87,9 +98,24 @@ def read_token(path: Path) -> str:
     return str(read_own_json(path).get("token", ""))
 
 
-def format_token(token: str) -> str:
-    """Return what TOKEN_FILE holds, for read_token()."""
-    return json.dumps({"token": token})
+def find_local_token(job: str) -> str:
+    """Return the token that the lead of a job has left on this machine, in the folder of its
+    monitor, "" if there is none: of several the last, for one may be of a lead that was killed.
+    `job` is that of its Credentials. May block.
+    """
+    found: list[tuple[float, str]] = []
+    paths = (path for base in bases() for path in Path(base).glob(f"hangbisect-*/run/{TOKEN_FILE}"))
+    for path in islice(paths, _MOST):
+        with contextlib.suppress(OSError, ValueError):
+            left = read_own_json(path)
+            if left.get("job") == job:
+                found.append((path.lstat().st_mtime, str(left.get("token", ""))))
+    return max(found, default=(0.0, ""))[1]
+
+
+def format_token(token: str, job: str = "") -> str:
+    """Return what TOKEN_FILE holds, for read_token() and find_local_token()."""
+    return json.dumps({"token": token, "job": job})
 
 
 def read_own_json(path: Path) -> dict[str, Any]:

@@ -34,6 +34,8 @@ from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
     WaitingNodes,
+    are_on_one_machine,
+    find_local_token,
     format_token,
     list_lead_places,
     listen_at,
@@ -127,7 +129,7 @@ class OtherNodes:
         job, token = self._job, os.environ.get(TOKEN_VARIABLE, "")
         if not token and job.settings["run_dir"]:
             token = secrets.token_hex(16)
-            job.files.write_secret(TOKEN_FILE, format_token(token))
+            job.files.write_secret(TOKEN_FILE, format_token(token, self._credentials().job))
             await job.files.publish()
         self._token = token.encode()
         credentials = self._credentials()
@@ -135,7 +137,9 @@ class OtherNodes:
             job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
             return
         lead = self.make_lead(credentials)
-        if why_not := await listen_at(lead, await self.list_addresses()):
+        is_local = are_on_one_machine(self._list_places())
+        addresses = await self.list_addresses()
+        if why_not := await listen_at(lead, addresses, is_on_one_machine=is_local):
             job.say(
                 f"Each node judges for itself: this one cannot listen for the others ({why_not})"
             )
@@ -175,12 +179,10 @@ class OtherNodes:
         is munge as well each second try is by that.
         """
         if self._lead is None:
-            token, folder = os.environ.get(TOKEN_VARIABLE, ""), self._shared_folder()
+            token = os.environ.get(TOKEN_VARIABLE, "")
             self._is_by_munge = has_munge() and not self._is_by_munge
-            if not (token or self._is_by_munge) and folder is not None:
-                with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                    path = folder / TOKEN_FILE
-                    token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
+            if not (token or self._is_by_munge):
+                token = await self._read_token()
             self._token = token.encode()
         self._say_if_alone()
         credentials = self._credentials()
@@ -190,6 +192,21 @@ class OtherNodes:
             self._has_looked_up = True
             await self.list_addresses()
         return (), credentials
+
+    async def _read_token(self) -> str:
+        """Return the token that the lead has left for nodes that share its run folder, or that are
+        started on its machine; "" where there is none.
+        """
+        folder, token = self._shared_folder(), ""
+        if folder is not None:
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+                path = folder / TOKEN_FILE
+                token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
+        if not token and are_on_one_machine(self._list_places()):
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+                own = self._credentials().job
+                token = await call_with_limit(find_local_token, own, limit=FILE_LIMIT)
+        return token
 
     def _shared_folder(self) -> Path | None:
         """Return the run folder that other nodes may share, None where none was asked for."""
