@@ -169,7 +169,7 @@ LATER_CASES: tuple[OwnCase, ...] = (
         causes=("uneven-rounds", "other-round", *_MISMATCH),
         at="barrier",
     ),
-    # Rank 3 sends its metrics to rank 1, which is not asked to take them, and rank 0 waits for them.
+    # Rank 3 sends its metrics to rank 1, which is not asked to take them; rank 0 waits for them.
     # Of whom it waits for its stack says nothing: with those in the reduction it is a ring.
     OwnCase(
         name="own-other-reporter",
