@@ -1,4 +1,4 @@
-"""Local SGD by hand: after each round a worker leaves its weights in a store and takes the others'."""
+"""Local SGD by hand: each round a worker leaves its weights in a store and takes the others'."""
 
 import datetime
 import os
