@@ -33,7 +33,7 @@ def average(store, number, weights):
 def main():
     store, weights = connect(), np.zeros(32)
     with open("/tmp/rounds.csv", "w", buffering=1) as log:
-        for number in range(2000):
+        for number in range(20000):
             weights = average(store, number, local_steps(weights))
             log.write(f"{number},{np.linalg.norm(weights):.3f}\n")
 
