@@ -255,7 +255,7 @@ class LostNode:
 
     host: str
     ranks: tuple[RankId, ...]
-    silent: float  # for so long, in seconds
+    silent: float | None  # for so long, in seconds; None: it was not heard at all
     last_word: str  # where its ranks were, in words
     address: str = ""  # by which it was reached
 

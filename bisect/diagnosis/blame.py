@@ -235,7 +235,8 @@ def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _B
     """Return those of a ring over connections that stand elsewhere than most ranks do: a guess.
     None where it is no such ring, or the kernel vouches for it: then each waits for the next.
     """
-    ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
+    others = (ring for ring in graph.deadlocks if not ring.is_of_connections)
+    ringed = {rank for ring in others for rank in ring.ranks}
     if len(candidates) < _FEWEST or ringed & {*candidates} or not {*candidates} <= graph.waiting:
         return None
     few = find_few_in_ring(case, candidates)
