@@ -18,6 +18,7 @@ from .lazy_dataclass import dataclass
 from .process_facts import Look
 from .schema_types import Duration, Natural, RankSet
 
+THREAD_ENDED = "Exception in thread "  # and its name: what threading.excepthook begins with
 BATCH_TO_PEERS = "batch_isend_irecv"  # the kind of several sends and receives at once
 
 

@@ -6,11 +6,12 @@ The family of rings is here too: each waits for the next, and the last one for t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
-from ..blocked_syscalls import POLL_CALLS
+from ..blocked_syscalls import POLL_CALLS, READ_CALLS
 from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..helper_processes import is_to_be_given
 from ..loop_waits import describe_tasks
@@ -19,6 +20,7 @@ from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unles
 from .pipes import pipe_is_full
 from .preloaded import in_a_preloaded_library
 from .signs import (
+    a_thread_ended,
     find_native_frame,
     format_place,
     innermost_native_frames,
@@ -40,6 +42,7 @@ _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SELECTS = r"/selectors\.py"
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
+_WAITS_TO_GET = {"futex", "accept", "accept4", *READ_CALLS, *POLL_CALLS}
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
 # What a ring is worth where frames say who has a lock: no proof, and less than the family of causes
 # that it is one of.
@@ -140,6 +143,18 @@ def _nobody_else(scene: Scene) -> Found | None:
     if view is None or not view.threads or find_side_threads(scene) or view.look.rung != "py-spy":
         return None
     return Found("it has no other thread of Python at work for the job")
+
+
+def _its_giver_has_ended(scene: Scene) -> Found | None:
+    """The job has no other thread of Python, or it wrote that one has ended, and all others wait to
+    be given something as well, or for requests.
+    """
+    if found := _nobody_else(scene):
+        return replace(found, values={"gone": "there is no other thread"})
+    ended = a_thread_ended(scene)
+    tasks = (_kernel(scene, thread) for thread in find_side_threads(scene))
+    waits = (task.syscall.name if task and task.syscall else "" for task in tasks)
+    return ended if all(call in _WAITS_TO_GET for call in waits) else None
 
 
 def _mutex_of_its_own(scene: Scene) -> Found | None:
@@ -367,11 +382,12 @@ CAUSES = (
         title="the thread that was to give something has ended",
         signs=(
             need(_waits_to_be_given, 0.45),
-            need(_nobody_else, 0.5),
+            need(_its_giver_has_ended, 0.5),
+            also(a_thread_ended, 0.5),
             unless(_its_loop_takes_tasks),
         ),
-        why="It waits in {place} for what another thread is to give, and there is no other thread: "
-        "an exception in a thread ends that thread alone.",
+        why="It waits in {place} for what another thread is to give, and {gone}: an exception in a "
+        "thread ends that thread alone.",
         avoid=(
             "hand exceptions over as well: queue.put(error) in the thread, and raise it here",
             "queue.get(timeout=60), and a look whether the thread lives: an error, not silence",
