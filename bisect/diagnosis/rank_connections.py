@@ -37,12 +37,11 @@ _MOST_RANKS = 64  # of a job that is looked into: the connections grow with thei
 
 def find_group_partners(ranks: Sequence[RankFacts]) -> dict[RankId, frozenset[RankId]]:
     """Return by rank the others that are with it in groups of some ranks; {} if two ranks have no
-    connection at all (they are made when they are first used, or by NCCL), or on several hosts.
+    connection at all (they are made when they are first used, or by NCCL), or none whose other end
+    is known.
     """
     living = [facts for facts in ranks if facts.looks and facts.pid is not None and facts.alive]
     if len(living) < max(len(ranks), 3) or len(living) > _MOST_RANKS:
-        return {}
-    if len({facts.host for facts in living}) > 1:
         return {}
     counts = _count_connections(living)
     numbers = [facts.rank for facts in living]
@@ -58,12 +57,14 @@ def find_group_partners(ranks: Sequence[RankFacts]) -> dict[RankId, frozenset[Ra
 
 def _count_connections(ranks: Iterable[RankFacts]) -> dict[tuple[RankId, RankId], int]:
     """Return how many connections two ranks have, as that of both shows it that shows more."""
-    rank_of = {facts.pid: facts.rank for facts in ranks}
+    ranks = [*ranks]
+    rank_of = {ProcessId(facts.host, facts.pid): facts.rank for facts in ranks if facts.pid}
     seen: dict[tuple[RankId, RankId], int] = {}
     for facts in ranks:
         for socket in facts.looks[-1].sockets:
             if socket.state == "ESTABLISHED" and socket.family.startswith("tcp"):
-                for other in {rank_of[pid] for pid in socket.peer_pids if pid in rank_of}:
+                ends = {ProcessId(facts.host, pid) for pid in socket.peer_pids} | {socket.remote}
+                for other in {rank_of[end] for end in ends if end is not None and end in rank_of}:
                     if other != facts.rank:
                         pair = facts.rank, other
                         seen[pair] = seen.get(pair, 0) + 1

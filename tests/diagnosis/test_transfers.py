@@ -459,3 +459,21 @@ def test_who_sends_one_more_than_all_others_do_is_named() -> None:
     assert verdict.ranks.culprit == (2,)
     assert verdict.cause is not None
     assert "have sent 2 each" in verdict.cause.why
+
+
+@pytest.mark.parametrize(("work", "says"), [("Send", "taken what it sends"), ("Recv", "sent what")])
+def test_who_waits_for_a_handle_of_which_frames_do_not_tell_the_peer_is_not_blamed(
+    work: str, says: str
+) -> None:
+    """All others are in the sum: one of them has not done its part, and none of them looks so."""
+    one = at_handles(2, 0)
+    name = f"c10d::ProcessGroupGloo::{work}Work::wait"
+    (thread,) = one.looks[0].threads
+    frames = (Frame(name, "SP/torch/lib/libtorch_cpu.so", None, native=True), *thread.frames)
+    native = (replace(thread, frames=frames),)
+    waits = replace(one, collectives=(), looks=tuple(replace(k, threads=native) for k in one.looks))
+    ranks = [still(n, call("all_reduce", 43, "None")) for n in range(4)]
+    ranks[2] = waits
+    verdict = judge_job(job("late", 4, pipeline=""), ranks)
+    assert verdict.ranks.culprit == ()
+    assert says in " ".join(verdict.notes)
