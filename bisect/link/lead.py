@@ -16,7 +16,7 @@ from dataclasses import field, replace
 
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
-from .channel import Channel, Credentials, Refused, set_options
+from .channel import Address, Channel, Credentials, Refused, set_options
 from .messages import (
     FROM_NODE,
     Beat,
@@ -382,6 +382,49 @@ class Lead:
         if peer.channel is not None:
             with contextlib.suppress(OSError, ValueError):
                 peer.channel.send(encode(said))
+
+
+class Signpost:
+    """Tells nodes that look for the lead where another one is who leads: what a name means may
+    differ between machines, and MASTER_ADDR be a machine of the job for each.
+    """
+
+    def __init__(self, credentials: Credentials, where: Callable[[], Address | None]) -> None:
+        """`where` returns at what address who leads is reached, None where nobody does."""
+        self._credentials, self._where = credentials, where
+        self._asking: dict[Channel, None] = {}
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, address: str, port: int) -> int:
+        """Listen there, and return the port. Raises OSError."""
+        server = await asyncio.start_server(
+            self._connected, address, port, limit=1 << 16, backlog=128
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        for server in self._servers:
+            server.close()
+        for channel in self._asking:
+            channel.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel, place = Channel(reader, writer), self._where()
+        set_options(writer)
+        if place is None or len(self._asking) >= MOST_UNKNOWN:
+            channel.close()
+            return
+        self._asking[channel] = None
+        try:
+            await channel.welcome(self._credentials, place)
+            await channel.leave(LEASE)
+        except (Refused, OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._asking.pop(channel, None)
+            channel.close()
 
 
 def _is_its_own(rank: object, join: Join) -> bool:

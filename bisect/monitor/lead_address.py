@@ -21,7 +21,7 @@ from ..base.deadline import call_with_limit
 from ..base.json_codec import Misfit, from_json, to_json
 from ..base.variables import LEAD_VARIABLE
 from ..link.channel import Credentials, has_munge
-from ..link.lead import Lead
+from ..link.lead import Lead, Signpost
 from ..link.messages import NodeWord
 from ..link.node import Address
 from .copy_run import write
@@ -63,9 +63,9 @@ async def resolve_places(places: Sequence[Address]) -> dict[str, list[Address]]:
     return found
 
 
-async def listen_at(lead: Lead, addresses: Sequence[Address]) -> str:
-    """Have the lead listen at the first address that is this machine's and that others reach;
-    return "", else why there is none.
+async def listen_at(lead: Lead | Signpost, addresses: Sequence[Address]) -> str:
+    """Have a lead, or who knows one, listen at the first address that is this machine's and that
+    others reach; return "", else why there is none.
     """
     why = "no address for it"
     for address, port in addresses:

@@ -148,7 +148,7 @@ class NextLead:
             await asyncio.sleep(_GIVE_WAY_EVERY)
             with contextlib.suppress(OSError, TimeoutError):
                 first, credentials = await self._first.find_first()
-                found, _ = await open_lead([*first, *places], credentials)
+                found, _ = await open_lead([*first, *places], credentials, follows=False)
         found.close()
         if self._lead is not None:
             self._lead.abandon()

@@ -16,8 +16,8 @@ from hangbisect.base.json_codec import to_json
 from hangbisect.base.node_record import NodeClock, make_node_record
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link import channel as channels
-from hangbisect.link.channel import LARGEST, Channel, Credentials, open_channel, pack
-from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
+from hangbisect.link.channel import LARGEST, Channel, Credentials, Refused, open_channel, pack
+from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Signpost, Unseen
 from hangbisect.link.messages import Digest, Join, Judged, RankWord, Report, encode
 from hangbisect.link.node import NodeLink, open_lead
 from hangbisect.monitor.next_lead import NextLead
@@ -540,5 +540,67 @@ def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> Non
             assert len(first.made) == 1
             await nexts[2].find()
             assert len(first.made) == 1  # it is not its turn yet
+
+    run(test())
+
+
+# ---- who is asked and does not lead --------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def signpost(where: Callable[[], tuple[str, int] | None]) -> AsyncIterator[int]:
+    post = Signpost(OURS, where)
+    port = await post.listen("127.0.0.1", 0)
+    try:
+        yield port
+    finally:
+        post.close()
+
+
+def test_a_node_that_asks_where_nobody_leads_is_told_where_who_does_is() -> None:
+    async def test() -> None:
+        async with star() as made, signpost(lambda: ("127.0.0.1", made.port)) as port:
+            found, refused = await open_lead([("127.0.0.1", port)], OURS)
+            assert (found is not None, refused) == (True, "")
+            assert found is not None
+            found.send(encode(join_of(0)))
+            await until(lambda: made.lead.are_all_there or bool(made.lead._peers))
+            found.close()
+            assert await open_lead([("127.0.0.1", port)], OURS, follows=False) == (None, "")
+
+    run(test())
+
+
+def test_who_cannot_prove_itself_is_told_nothing_and_nobody_is_sent_around() -> None:
+    async def test() -> None:
+        async with signpost(lambda: None) as lost, signpost(lambda: ("127.0.0.1", lost)) as port:
+            assert await open_lead([("127.0.0.1", port)], OURS) == (None, "")
+            assert await open_lead([("127.0.0.1", lost)], OURS) == (None, "")
+            stranger = Credentials("job", b"x" * 16)
+            found, _ = await open_lead([("127.0.0.1", port)], stranger)
+            assert found is None
+
+    run(test())
+
+
+@pytest.mark.parametrize("told", [["127.0.0.1", 0], ["127.0.0.1", True], "127.0.0.1:7", [7, 7]])
+def test_what_is_no_address_is_refused(told: object) -> None:
+    with pytest.raises(Refused):
+        channels._read_address(told)
+    assert channels._read_address(["127.0.0.1", 7]) == ("127.0.0.1", 7)
+
+
+def test_a_node_knows_both_ends_of_the_connection_by_which_it_is_led() -> None:
+    async def test() -> None:
+        async with star() as made:
+            node = made.node(0)
+            assert node.ends is None
+            await until(lambda: node.is_led and "0" in node.others)
+            assert node.ends is not None
+            assert node.ends[1] == ("127.0.0.1", made.port)
+            assert not node.knows_all_ranks
+            others = [made.node(number) for number in (1, 2, 3)]
+            await until(lambda: node.knows_all_ranks)
+            assert len(others) == 3
 
     run(test())
