@@ -26,6 +26,7 @@ from itertools import permutations
 from ..base.addresses import host_of, is_loopback
 from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
+from ..base.native_code import CODE_OF_PYTHON
 from ..base.process_facts import Kernel, Look, Socket, Syscall
 from ..base.rank_facts import RankFacts
 from .blocked_syscalls import POLL_CALLS, READ_CALLS
@@ -203,10 +204,13 @@ _Server = tuple[str, str]  # the host of a loopback address, the address
 
 def find_closed_circle(ranks: Iterable[RankFacts]) -> frozenset[ProcessId]:
     """Return the processes of ranks that wait for one another alone: each thread of Python in them
-    waits, without a limit, for what is to come over a connection to another one of them, so none of
+    reads, without a limit, what is to come over a connection to another one of them, so none of
     them ever sends it. A server whose only thread asks a client that asks the server is one of two.
+    None where anything that was sent has not come: it may still.
     """
     living = [facts for facts in ranks if facts.looks and facts.pid is not None and facts.alive]
+    if any(socket.resent for facts in living for socket in _list_connections(facts)):
+        return frozenset()
     looks = {ProcessId(facts.host, facts.looks[-1].pid): facts.looks[-1] for facts in living}
     # A connection that nobody has accepted yet has no descriptor at its server: others have.
     served = {
@@ -243,6 +247,8 @@ def _find_awaited(
     call = task.syscall if task is not None else None
     if call is None or call.name not in READ_CALLS or len(call.descriptors) != 1:
         return None
+    if not CODE_OF_PYTHON.search(call.caller):
+        return None  # a library's own protocol: a thread of its own may answer it (a store)
     socket = call.descriptors[0].socket
     if socket is None or socket.state != "ESTABLISHED":
         return None

@@ -119,12 +119,15 @@ def test_what_else_moved_stays_said() -> None:
 # ---- ranks that wait for one another alone -------------------------------------------------------
 
 
-def asks(number: int, there: int, port: int = 9360) -> Look:
+SOCKET = "/usr/lib/python3.11/lib-dynload/_socket.cpython-311-x86_64-linux-gnu.so"
+
+
+def asks(number: int, there: int, port: int = 9360, caller: str = SOCKET) -> Look:
     """A rank that waits for the answer of another one's server, in a call of its own."""
     address = f"10.0.0.{there + 1}:{port}"
     end = Socket(70 + number, "tcp", f"10.0.0.{number + 1}:40000", address, "ESTABLISHED")
     asked = replace(end, remote=ProcessId(f"n{there}", 100 + there))
-    return look(
+    one = look(
         "SocketIO.readinto STD/socket.py:706",
         "HTTPConnection.getresponse STD/http/client.py:1386",
         "report train.py:33",
@@ -132,6 +135,9 @@ def asks(number: int, there: int, port: int = 9360) -> Look:
         call="recvfrom",
         descriptors=(Descriptor(8, "socket", "socket:[8]", socket=asked),),
     )
+    (task,) = one.kernel
+    assert task.syscall is not None
+    return replace(one, kernel=(replace(task, syscall=replace(task.syscall, caller=caller)),))
 
 
 def on_host(number: int, one: Look) -> RankFacts:
@@ -186,6 +192,20 @@ def test_who_has_a_thread_that_could_answer_is_in_no_ring() -> None:
     assert not find_closed_circle(ranks)
     verdict = judge_job(job("late", 2, pipeline=""), ranks)
     assert verdict.cause is None or verdict.cause.id != "deadlock"
+
+
+def test_what_a_library_asks_a_thread_of_a_library_may_answer() -> None:
+    """A store of torch's is served by a thread without Python."""
+    torch = "/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    for caller in (torch, ""):
+        assert not find_closed_circle([on_host(0, asks(0, 1)), on_host(1, asks(1, 0, 1, caller))])
+    assert find_closed_circle([on_host(0, asks(0, 1)), on_host(1, asks(1, 0))])
+
+
+def test_what_is_still_on_its_way_may_end_it() -> None:
+    lost = Socket(9, "tcp", "10.0.0.1:9360", "10.0.0.2:40000", "ESTABLISHED", resent=2)
+    sends = replace(asks(0, 1), sockets=(lost,))
+    assert not find_closed_circle([on_host(0, sends), on_host(1, asks(1, 0))])
 
 
 def test_who_waits_for_one_that_is_at_work_is_in_no_ring() -> None:
