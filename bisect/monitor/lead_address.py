@@ -20,10 +20,9 @@ from ..base.addresses import is_loopback
 from ..base.deadline import call_with_limit
 from ..base.json_codec import Misfit, from_json, to_json
 from ..base.variables import LEAD_VARIABLE
-from ..link.channel import Credentials, has_munge
+from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead, Signpost
 from ..link.messages import NodeWord
-from ..link.node import Address
 from .copy_run import write
 
 FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs take the first ones

@@ -428,12 +428,10 @@ def ring_turn(number: int, turns: int, takes: int) -> RankFacts:
     """
     operations: list[Collective] = []
     for turn in range(turns):
-        own = [("isend", (number + 1) % 4, None, "ring.py:24 shift")]
-        own += [("recv", (number - 1) % 4, True, "ring.py:28 shift")] if turn < takes else []
-        for kind, peer, done, site in own:
-            n = len(operations) + 1
-            one = Collective("0", kind, n, site, at=100.0 + n, done=done, peer=peer)
-            operations.append(one)
+        n, left, right = len(operations) + 1, (number - 1) % 4, (number + 1) % 4
+        sends = Collective("0", "isend", n, "ring.py:24 shift", at=100.0 + n, peer=right)
+        takes_one = Collective("0", "recv", n + 1, "ring.py:28 shift", at=101.0 + n, peer=left)
+        operations += [sends, replace(takes_one, done=True)][: 2 if turn < takes else 1]
     groups = {"0": (0, 1, 2, 3)}
     if number == 2:
         one = at_handles(number, 0)
@@ -469,7 +467,7 @@ def test_who_waits_for_a_handle_of_which_frames_do_not_tell_the_peer_is_not_blam
     one = at_handles(2, 0)
     name = f"c10d::ProcessGroupGloo::{work}Work::wait"
     (thread,) = one.looks[0].threads
-    frames = (Frame(name, "SP/torch/lib/libtorch_cpu.so", None, native=True), *thread.frames)
+    frames = (Frame(name, "SP/torch/lib/libtorch_cpu.so", 0, native=True), *thread.frames)
     native = (replace(thread, frames=frames),)
     waits = replace(one, collectives=(), looks=tuple(replace(k, threads=native) for k in one.looks))
     ranks = [still(n, call("all_reduce", 43, "None")) for n in range(4)]
