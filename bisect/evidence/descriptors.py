@@ -61,8 +61,8 @@ _INET_INFO = 2  # attribute
 _UNIX_NAME, _UNIX_PEER, _UNIX_QUEUED = 0, 2, 3  # attributes
 _SHOW_NAME_PEER_AND_QUEUED = 13
 _ACKED_AT, _RECEIVED_AT = 120, 128  # in struct tcp_info (Linux 4.1 and later)
-# Of the timers of a TCP socket (Linux, Documentation/networking/proc_net_tcp). It probes a window of
-# zero, of which each answer sets the count back, and where this machine has no way to the other.
+# Of the timers of a TCP socket (Linux, Documentation/networking/proc_net_tcp). Probed is a
+# window of zero, whose answers set the count back, and a peer to whom this machine has no way.
 _RETRANSMITS, _PROBES = 1, 4
 _HEARD_AT = 52  # tcpi_last_data_recv, milliseconds
 
