@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -27,15 +28,17 @@ def start(
     *words: str,
     on_hang: str = "report",
     run_dir: str = "run",
+    masters: Mapping[int, str] | None = None,
     **more: str,
 ) -> list[Started]:
-    """Start one rank on each host, watched."""
+    """Start one rank on each host, watched; `masters`: what MASTER_ADDR is on some of them."""
     run = [HANGBISECT, "run", "--stall", "4", "--on-hang", on_hang]
     run += ["--run-dir", run_dir, "--"] if run_dir else ["--"]
     started = []
     for number, host in enumerate(made.all):
         (host.inside_folder / "meets.py").write_text(MEETS)
         environ = environ_of(number, len(made.all), **more)
+        environ["MASTER_ADDR"] = (masters or {}).get(number, environ["MASTER_ADDR"])
         started.append(hosts_here.start(host, *run, PYTHON, "meets.py", *words, env=environ))
     return started
 
@@ -91,6 +94,22 @@ def test_a_culprit_on_another_host_is_named_in_one_verdict(hosts_here: HostsHere
     for one in started[1:]:
         assert headings(one) == [], shown(started)
         assert "the verdict comes from n1" in one.said()
+    end_all(started)
+
+
+def test_a_node_for_which_the_master_is_another_machine_of_the_job_is_joined(
+    hosts_here: HostsHere,
+) -> None:
+    """That machine's monitor says where the lead is. Rank 2 asks there for ever for rank 0."""
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000", masters={2: "n2"})
+    made.until(lambda: "3 nodes are joined" in started[0].said(), "not joined", DEADLINE)
+    until_told(made.all, started)
+    for host in made.all:
+        assert [one["name"] for one in told(host)["nodes"]] == ["n1", "n2", "n3"], shown(started)
+        assert 1 not in told(host)["ranks"]["culprit"]
+    assert [len(headings(one)) for one in started] == [1, 0, 0], shown(started)
+    assert not [port for port in listening(made[1]) if ":294" in port]  # all have come
     end_all(started)
 
 
