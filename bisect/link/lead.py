@@ -106,9 +106,7 @@ class Lead:
         self, credentials: Credentials, host: str, judge: Judge, say: Callable[[str], None]
     ) -> None:
         """`judge` makes the verdict; `say` tells a person. Nothing is heard before listen()."""
-        if credentials.by_munge and not credentials.has_token:
-            credentials = replace(credentials, token=secrets.token_bytes())  # nobody is to have it
-        self._credentials, self._host = credentials, host
+        self._credentials, self._host = _make_own(credentials), host
         self._judge, self._say = judge, say
         self._peers: dict[str, Peer] = {}  # by name of the node
         self._unknown: dict[Channel, None] = {}
@@ -384,6 +382,15 @@ class Lead:
                 peer.channel.send(encode(said))
 
 
+def _make_own(credentials: Credentials) -> Credentials:
+    """Return what who listens proves: where munge alone tells who a node is, a token that nobody is
+    to have.
+    """
+    if credentials.by_munge and not credentials.has_token:
+        return replace(credentials, token=secrets.token_bytes())
+    return credentials
+
+
 class Signpost:
     """Tells nodes that look for the lead where another one is who leads: what a name means may
     differ between machines, and MASTER_ADDR be a machine of the job for each.
@@ -391,7 +398,7 @@ class Signpost:
 
     def __init__(self, credentials: Credentials, where: Callable[[], Address | None]) -> None:
         """`where` returns at what address who leads is reached, None where nobody does."""
-        self._credentials, self._where = credentials, where
+        self._credentials, self._where = _make_own(credentials), where
         self._asking: dict[Channel, None] = {}
         self._servers: list[asyncio.Server] = []
 
