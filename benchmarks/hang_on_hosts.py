@@ -8,8 +8,9 @@ started twice: under `hangbisect run` on each host (`run`; what its monitors wro
 together by `hangbisect merge`: `files`; with --apart they do not talk to each other), and without
 us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`).
 
-OWN_CASES (host_own_cases.py) are jobs as users write them: trainings, pipelines, servers and
-workers, agents that do not agree. Those that are healthy must not be called a hang, and end well.
+OWN_CASES (host_own_cases.py) and LATER_CASES (host_later_cases.py) are jobs as users write them:
+trainings, pipelines, servers and workers, agents that do not agree. Those that are healthy must not
+be called a hang, and end well.
 
 Right is an answer that blames this rank on this host and no other, has one of the causes, and is
 given once: by `run` one heading of a verdict on all hosts together.
@@ -34,6 +35,7 @@ from typing import Any
 import hosts_services
 import jobs
 from host_case import Case, OwnCase
+from host_later_cases import LATER_CASES
 from host_own_cases import OWN_CASES
 from hosts import Host, Hosts, missing
 
@@ -159,7 +161,7 @@ CASES += (
     Case("gloo-marker", "train", "marker", "first", 4, 3, _MARKERS, agents=True),
 )
 
-CASES += OWN_CASES
+CASES += OWN_CASES + LATER_CASES
 
 
 @dataclass

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+STATIC = "--master-addr=n1 --master-port=29400 --node-rank=$NODE"
+C10D = "--rdzv-backend=c10d --rdzv-endpoint=n1:29400 --rdzv-id=%s"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -47,3 +50,8 @@ class OwnCase(Case):
     causes_by_stacks: tuple[str, ...] = ()
     healthy: bool = False  # it ends by itself: nothing hangs, however long it is silent
     ask_at: float = 0.0  # when attach asks a healthy one
+
+
+def torchrun(nodes: int, ranks: int, meets: str, program: str) -> str:
+    """Return the command of a host whose agent meets the others so (STATIC, C10D)."""
+    return f"torchrun --nnodes={nodes} --nproc-per-node={ranks} {meets} {program}.py"

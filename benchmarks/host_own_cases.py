@@ -7,16 +7,10 @@ long on one host, and end well.
 
 from __future__ import annotations
 
-from host_case import OwnCase
+from host_case import C10D, STATIC, OwnCase, torchrun
 
 _OUTSIDE = -1  # the host that is not of the job
-_STATIC = "--master-addr=n1 --master-port=29400 --node-rank=$NODE"
-_C10D = "--rdzv-backend=c10d --rdzv-endpoint=n1:29400 --rdzv-id=%s"
 _SERVICES = ("service-silent", "endpoint-silent")
-
-
-def _torchrun(nodes: int, ranks: int, meets: str, program: str) -> str:
-    return f"torchrun --nnodes={nodes} --nproc-per-node={ranks} {meets} {program}.py"
 
 
 def _hosts_file(address: str) -> str:
@@ -114,7 +108,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         nodes=2,
         a_node=2,
         agents=True,
-        command=_torchrun(2, 2, _STATIC, "ddp_images"),
+        command=torchrun(2, 2, STATIC, "ddp_images"),
         before=(
             (0, _IMAGES),
             (1, f"{_IMAGES}; rm /tmp/images/14.txt; mkfifo /tmp/images/14.txt"),
@@ -127,7 +121,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="fsdp_tracker",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _C10D % "fsdp", "fsdp_tracker"),
+        command=torchrun(3, 1, C10D % "fsdp", "fsdp_tracker"),
         on_host="n3",
         causes=_SERVICES,
     ),
@@ -136,7 +130,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="accumulate",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _STATIC, "accumulate"),
+        command=torchrun(3, 1, STATIC, "accumulate"),
         before=((0, _SHARD % 17), (1, _SHARD % 17), (2, _SHARD % 15)),
         culprit=2,
         causes=("uneven-batches", "uneven-rounds"),
@@ -148,7 +142,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="pipeline",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _STATIC, "pipeline"),
+        command=torchrun(3, 1, STATIC, "pipeline"),
         culprit=1,
         causes=("message-left-out",),
         by_stacks=((1, 2),),
@@ -160,7 +154,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         nodes=2,
         a_node=2,
         agents=True,
-        command=_torchrun(2, 2, _STATIC, "hierarchy"),
+        command=torchrun(2, 2, STATIC, "hierarchy"),
         before=((1, _HOLDS_RECORD_LOCK),),
         culprit=3,
         causes=("file-lock-held",),
@@ -178,7 +172,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="async_checkpoint",
         nodes=2,
         agents=True,
-        command=_torchrun(2, 1, _STATIC, "async_checkpoint"),
+        command=torchrun(2, 1, STATIC, "async_checkpoint"),
         environ={1: {"OBJECT_STORE": "n3:9300"}},
         culprit=1,
         causes=("thread-stuck", "socket-unread"),
@@ -222,8 +216,8 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="gloo_plain",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _C10D % "exp41", "gloo_plain"),
-        commands={2: _torchrun(3, 1, _C10D % "exp14", "gloo_plain")},
+        command=torchrun(3, 1, C10D % "exp41", "gloo_plain"),
+        commands={2: torchrun(3, 1, C10D % "exp14", "gloo_plain")},
         causes=("nodes-not-joined",),
         says="exp14",
     ),
@@ -232,8 +226,8 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="gloo_plain",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _STATIC, "gloo_plain"),
-        commands={2: _torchrun(3, 1, _STATIC.replace("$NODE", "1"), "gloo_plain")},
+        command=torchrun(3, 1, STATIC, "gloo_plain"),
+        commands={2: torchrun(3, 1, STATIC.replace("$NODE", "1"), "gloo_plain")},
         causes=("nodes-not-joined", "duplicate-rank"),
         says="node.rank",
     ),
@@ -242,7 +236,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="gloo_plain",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _C10D % "exp41", "gloo_plain"),
+        command=torchrun(3, 1, C10D % "exp41", "gloo_plain"),
         environ={1: {"PYTHONPATH": "/tmp/site"}},
         before=((1, _PLUGIN), (1, "exec flock /tmp/fastaccel.lock sleep 100000 &")),
         on_host="n2",
@@ -269,7 +263,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         nodes=2,
         a_node=2,
         agents=True,
-        command=_torchrun(2, 2, _STATIC, "hsdp_checkpoint"),
+        command=torchrun(2, 2, STATIC, "hsdp_checkpoint"),
         culprit=2,
         causes=("polling-loop",),
         at="sleep|COMPLETE|save",
@@ -305,7 +299,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         kind="raises",
         nodes=2,
         agents=True,
-        command=_torchrun(2, 1, _STATIC, "gloo_plain"),
+        command=torchrun(2, 1, STATIC, "gloo_plain"),
         before=((0, _OWN_NAME % (1, 1)), (1, _OWN_NAME % (2, 2))),
         culprit=1,
         or_blamed=((0,),),
@@ -334,7 +328,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="distillation",
         nodes=4,
         agents=True,
-        command=_torchrun(4, 1, _STATIC, "distillation"),
+        command=torchrun(4, 1, STATIC, "distillation"),
         before=tuple(
             (n, f"""echo '{{"role": "{"student" if n == 3 else "teacher"}"}}' > /tmp/role.json""")
             for n in range(4)
@@ -362,7 +356,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         nodes=2,
         a_node=2,
         agents=True,
-        command=_torchrun(2, 2, _STATIC, "data_service"),
+        command=torchrun(2, 2, STATIC, "data_service"),
         environ={n: {"DATA_SERVICE": "n3:9320"} for n in range(2)},
         before=((_OUTSIDE, _SHARDS),),
         culprit=3,
@@ -373,7 +367,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="tokenizer_process",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _STATIC, "tokenizer_process"),
+        command=torchrun(3, 1, STATIC, "tokenizer_process"),
         before=((0, _CORPUS), (1, _BAD_CORPUS), (2, _CORPUS)),
         culprit=1,
         causes=("worker-dead", "dead-producer", "pipe-writer-gone"),
@@ -384,7 +378,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="vocabulary_cache",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _STATIC, "vocabulary_cache"),
+        command=torchrun(3, 1, STATIC, "vocabulary_cache"),
         before=((2, _OLD_LOCK),),
         culprit=2,
         causes=("lock-file-left", "lock-file-without-owner"),
@@ -396,7 +390,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="skips_bad_batches",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _STATIC, "skips_bad_batches"),
+        command=torchrun(3, 1, STATIC, "skips_bad_batches"),
         before=(
             *((n, _BATCHES) for n in range(3)),
             (2, """echo '{"inputs": [[1, 2, 3], [2, 3]]}' > /tmp/batches/22.json"""),
@@ -410,7 +404,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="long_steps",
         nodes=4,
         agents=True,
-        command=_torchrun(4, 1, _STATIC, "long_steps"),
+        command=torchrun(4, 1, STATIC, "long_steps"),
         before=((2, _STOPS),),
         culprit=2,
         causes=("stopped",),
@@ -420,8 +414,8 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="gloo_plain",
         nodes=2,
         agents=True,
-        command=_torchrun(2, 1, _C10D % "night", "gloo_plain"),
-        commands={1: _torchrun(3, 1, _C10D % "night", "gloo_plain")},
+        command=torchrun(2, 1, C10D % "night", "gloo_plain"),
+        commands={1: torchrun(3, 1, C10D % "night", "gloo_plain")},
         late=(1, 3.0),
         causes=("nodes-not-joined",),
         says="nnodes is 2 on n1 and 3 on n2",
@@ -432,7 +426,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="gloo_plain",
         nodes=2,
         agents=True,
-        command=_torchrun(2, 1, _STATIC, "gloo_plain"),
+        command=torchrun(2, 1, STATIC, "gloo_plain"),
         late=(1, 30.0),
         healthy=True,
         ask_at=15.0,
@@ -442,7 +436,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="slow_download",
         nodes=2,
         agents=True,
-        command=_torchrun(2, 1, _STATIC, "slow_download"),
+        command=torchrun(2, 1, STATIC, "slow_download"),
         environ={1: {"WEIGHTS_URL": "http://n3:9310/weights"}},
         before=((_OUTSIDE, _TRICKLES),),
         healthy=True,
@@ -453,7 +447,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="slow_build",
         nodes=2,
         agents=True,
-        command=_torchrun(2, 1, _STATIC, "slow_build"),
+        command=torchrun(2, 1, STATIC, "slow_build"),
         before=((1, _BUILD),),
         healthy=True,
         ask_at=20.0,
@@ -463,7 +457,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="waits_for_data",
         nodes=2,
         agents=True,
-        command=_torchrun(2, 1, _STATIC, "waits_for_data"),
+        command=torchrun(2, 1, STATIC, "waits_for_data"),
         before=(
             (0, "mkdir /tmp/data && touch /tmp/data/_SUCCESS"),
             (1, "(sleep 45; mkdir /tmp/data; touch /tmp/data/_SUCCESS) &"),
@@ -476,7 +470,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="gloo_plain",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _C10D % "late", "gloo_plain"),
+        command=torchrun(3, 1, C10D % "late", "gloo_plain"),
         late=(1, 40.0),
         healthy=True,
         ask_at=22.0,
@@ -486,7 +480,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         program="slow_host",
         nodes=3,
         agents=True,
-        command=_torchrun(3, 1, _STATIC, "slow_host"),
+        command=torchrun(3, 1, STATIC, "slow_host"),
         environ={1: {"SEARCH_SECONDS": "12"}},
         healthy=True,
         ask_at=25.0,
@@ -497,7 +491,7 @@ OWN_CASES: tuple[OwnCase, ...] = (
         nodes=2,
         a_node=2,
         agents=True,
-        command=_torchrun(2, 2, _STATIC, "slow_checkpoint"),
+        command=torchrun(2, 2, STATIC, "slow_checkpoint"),
         environ={1: {"CHECKPOINT": "/tmp/upload"}},
         before=((1, _READER + " &"),),
         healthy=True,

@@ -20,6 +20,7 @@ from ..base.process_facts import Frame, Look
 from ..base.rank_facts import (
     Ended,
     JobFacts,
+    LostNode,
     MachineFacts,
     RankFacts,
     gather_machines,
@@ -70,10 +71,13 @@ _MOST_GPU_NOTES = 4  # of one machine
 
 
 def judge_nodes(
-    nodes: Sequence[NodeFacts], notes: Sequence[str] = (), now: float = 0.0
+    nodes: Sequence[NodeFacts],
+    notes: Sequence[str] = (),
+    now: float = 0.0,
+    lost: Sequence[LostNode] = (),
 ) -> Judgement:
     """Return what the machines of a job tell together. `now` is our own clock's time; `notes` are
-    sentences for the verdict.
+    sentences for the verdict; `lost`: machines that the network does not reach.
     """
     first = nodes[0]
     ranks = sorted(
@@ -101,6 +105,7 @@ def judge_nodes(
         machine=first.machine if len(nodes) == 1 else MachineFacts(),
         machines=_gather_machines(nodes, now),
         starting=next((node.starting for node in nodes if node.starting), ""),
+        lost_nodes=tuple(lost),
     )
     seen = Snapshot(ranks)
     verdict, graph = judge_snapshot(facts, seen)

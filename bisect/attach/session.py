@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from ..base.identity import RankId, UnknownRank
 from ..base.launchers import SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
+from ..base.rank_facts import LostNode
 from ..base.words import format_count, join_lines, terminal_width
 from ..monitor.child_processes import start_report_maker
 from ..monitor.ending import ProcessFamily
@@ -134,7 +136,8 @@ def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> 
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
     notes += [f"nothing of the job runs on {name}" for name in idle]
-    found = judge_nodes(nodes, notes, now)
+    lost = list_lost_nodes(nodes, unseen)
+    found = judge_nodes(nodes, notes, now, lost)
     if idle and not unseen and not found.moving:
         missed = judge_nodes(add_ranks_of_idle_hosts(nodes, idle), notes, now)
         # Who stands still by itself is to blame, whoever has ended before, perhaps well.
@@ -148,6 +151,23 @@ def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> 
     if (unseen or idle) and verdict.outcome == "hang" and is_absent:
         verdict = replace(verdict, outcome="silent")
     return replace(found, verdict=verdict)
+
+
+_IS_AWAY = re.compile(r"No route to host|Host is down|(?:Connection|Operation) timed out")
+
+
+def list_lost_nodes(nodes: Sequence[NodeFacts], unseen: Sequence[NodeAnswer]) -> list[LostNode]:
+    """Return the machine that the network does not reach, with the ranks of the job that are on
+    none of the others: those are on it. [] where several did not answer, or it did not for another
+    reason, as a password, or where no rank is missing.
+    """
+    away = [one for one in unseen if _IS_AWAY.search(one.trouble)]
+    known = {facts.rank for node in nodes for facts in node.ranks}
+    world = max((node.world for node in nodes), default=0)
+    missing = tuple(rank for rank in range(world) if rank not in known)
+    if len(away) != 1 or len(unseen) != 1 or not missing or len(known) + len(missing) > world:
+        return []
+    return [LostNode(away[0].node.name, missing, None, "")]
 
 
 def _facts_by_asked_name(one: NodeAnswer) -> NodeFacts:

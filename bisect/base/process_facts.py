@@ -111,7 +111,7 @@ class Socket:
     state: str = ""  # ESTABLISHED, SYN_SENT, LISTEN, ...
     received: int | None = None
     sent: int | None = None
-    # Times in a row that the kernel has sent data again, and none of it was acknowledged (TCP).
+    # Times in a row that the kernel has tried again to send data, and nothing came back (TCP).
     resent: int = 0
     peer_pids: tuple[int, ...] = ()  # who holds the other end, on this machine
     peer_names: tuple[str, ...] = ()  # their names, in the same order

@@ -18,6 +18,7 @@ from .lazy_dataclass import dataclass
 from .process_facts import Look
 from .schema_types import Duration, Natural, RankSet
 
+THREAD_ENDED = "Exception in thread "  # and its name: what threading.excepthook begins with
 BATCH_TO_PEERS = "batch_isend_irecv"  # the kind of several sends and receives at once
 
 
@@ -255,7 +256,7 @@ class LostNode:
 
     host: str
     ranks: tuple[RankId, ...]
-    silent: float  # for so long, in seconds
+    silent: float | None  # for so long, in seconds; None: it was not heard at all
     last_word: str  # where its ranks were, in words
     address: str = ""  # by which it was reached
 

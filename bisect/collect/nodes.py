@@ -63,7 +63,21 @@ def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None
     """Return the verdict on what several nodes wrote of one attempt, None where there are not
     several.
     """
-    return judge_nodes(nodes) if len(nodes) > 1 else None
+    return judge_nodes(nodes, lost=_list_unseen(nodes)) if len(nodes) > 1 else None
+
+
+def _list_unseen(nodes: Sequence[RecordedNode]) -> list[LostNode]:
+    """Return the nodes that were seen no more when these judged, and that have left nothing."""
+    here = {one.record.host for one in nodes}
+    told = [lost for one in nodes for lost in one.record.job.lost_nodes]
+    told += [
+        LostNode(each.name, each.ranks, None, "")
+        for one in nodes
+        for each in one.verdict.nodes
+        if not each.seen
+    ]
+    by_host = {lost.host: lost for lost in reversed(told)}
+    return [lost for host, lost in sorted(by_host.items()) if host not in here]
 
 
 def judge_nodes(
@@ -394,8 +408,8 @@ def _map_addresses(known: Iterable[tuple[str, str]]) -> dict[str, str]:
 def describe_lost(lost: Sequence[LostNode]) -> list[str]:
     """Return in words which nodes are not seen, and since when."""
     return [
-        f"{one.host} ({format_ranks(one.ranks)}) is not seen from here, for "
-        f"{format_seconds(one.silent)}"
+        f"{one.host} ({format_ranks(one.ranks)}) is not seen"
+        + (f" from here, for {format_seconds(one.silent)}" if one.silent is not None else "")
         for one in lost
     ]
 

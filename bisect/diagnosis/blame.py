@@ -28,9 +28,11 @@ from .rank_connections import find_cut_connection
 from .rank_waits import POLLS, RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
+    describe_message_wait,
     find_few_in_ring,
     find_standing_place,
     hears_who_comes,
+    is_functional,
     split_by_named_wait,
     wait_for_others,
 )
@@ -42,7 +44,6 @@ _ORDINARY_WAITS = frozenset(
 )
 # Exit statuses of who ended well, or by SIGINT, SIGTERM or SIGHUP.
 _FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
-_FUNCTIONAL = "torch/distributed/_functional_collectives.py"
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 
@@ -235,7 +236,8 @@ def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _B
     """Return those of a ring over connections that stand elsewhere than most ranks do: a guess.
     None where it is no such ring, or the kernel vouches for it: then each waits for the next.
     """
-    ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
+    others = (ring for ring in graph.deadlocks if not ring.is_of_connections)
+    ringed = {rank for ring in others for rank in ring.ranks}
     if len(candidates) < _FEWEST or ringed & {*candidates} or not {*candidates} <= graph.waiting:
         return None
     few = find_few_in_ring(case, candidates)
@@ -422,17 +424,24 @@ def _part_from_members(case: Case, few: Sequence[RankId], ranks: Sequence[RankId
     only one (a guess), else nobody; None if that is not so.
 
     Several ranks in one collective over a group of some, or one in that of a mesh, wait for a
-    member that stands elsewhere. That the others wait for these few accuses nobody.
+    member that stands elsewhere; that the others wait for these few accuses nobody. One with a
+    single partner waits for that one, which waits with all others for it: one of the two is wrong.
     """
     found = [case.rank_waits[rank] for rank in few]
     partners = [case.group_partners.get(rank, frozenset()) for rank in few]
+    others = [rank for rank in ranks if rank not in few]
     if len({one.place for one in found}) > 1:
         return None
-    if len(few) < 2 and not (any(partners) and _is_functional(found[0])):
+    if len(few) == 1 < len(others) and (note := describe_message_wait(found[0], others)):
+        return _Blame((), note=note)
+    if len(few) == 1 and len(partners[0]) == 1 and found[0].group == "given":
+        pair = tuple(sorted({*few, *partners[0]}))
+        if partners[0] < {*others}:
+            return _Blame(pair, tuple(rank for rank in others if rank not in pair))
+    if len(few) < 2 and not (any(partners) and is_functional(found[0])):
         return None
     if len(few) > 1 and any(one.group != "given" for one in found):
         return None
-    others = [rank for rank in ranks if rank not in few]
     shared = [rank for rank in others if all(rank in known for known in partners)]
     if len(shared) == 1 and len(few) > 1:
         return _Blame((shared[0],), tuple(rank for rank in ranks if rank != shared[0]))
@@ -443,12 +452,6 @@ def _part_from_members(case: Case, few: Sequence[RankId], ranks: Sequence[RankId
         f" {format_ranks(shared or others)} has not entered: which of these is its member, and not"
         " there, is not seen",
     )
-
-
-def _is_functional(found: RankWait) -> bool:
-    """Return whether a rank waits in a collective of a mesh or a group that no frame names."""
-    frames = found.view.frames if found.view is not None else ()
-    return any(frame.file.endswith(_FUNCTIONAL) for frame in frames)
 
 
 def _find_mismatched_candidates(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:

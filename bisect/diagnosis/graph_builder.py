@@ -31,6 +31,7 @@ from .process_snapshot import (
     merge_looks,
     put_thread_first,
 )
+from .rank_connections import find_closed_circle
 from .rank_waits import RankWait
 from .served_ranks import PLACE as CONNECTIONS
 from .single_ranks import is_gone
@@ -78,6 +79,7 @@ class ProcessEdges:
             if looks
         }
         self._held = _find_lock_holders(ranks)
+        self._closed = find_closed_circle(ranks)
         self._looks = {
             ProcessId(facts.host, looks[-1].pid): (facts, looks)
             for facts in ranks
@@ -227,6 +229,8 @@ class ProcessEdges:
         writes = kind == "pipe" and process.view.call_name in _WRITE_CALLS
         # Who has a semaphore of processes its source says, and not the kernel.
         likely = kind == "lock" and wait.pid is not None and not wait.what
+        own = ProcessId(process.facts.host, process.view.look.pid)
+        likely = likely or (kind == "peer" and {own, other} <= self._closed)
         hard = other is not None and not likely and (kind == "lock" or writes)
         shows = ""
         if kind in ("peer", "store"):

@@ -1,5 +1,6 @@
 """The connections between ranks: which ranks are together in process groups of some ranks, whose
-main threads talk to each other, and over which connections nothing gets through. Pure.
+main threads talk to each other, which wait for one another alone, and over which connections
+nothing gets through. Pure.
 
 A group of gloo connects every two of its members once, and keeps these connections as long as it
 is there (gloo/rendezvous/context.cc). A look shows no member of a group, which is an object of C++,
@@ -25,9 +26,11 @@ from itertools import permutations
 from ..base.addresses import host_of, is_loopback
 from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Look, Socket, Syscall
+from ..base.native_code import CODE_OF_PYTHON
+from ..base.process_facts import Kernel, Look, Socket, Syscall
 from ..base.rank_facts import RankFacts
 from .blocked_syscalls import POLL_CALLS, READ_CALLS
+from .frames import frame_owner, is_service_thread
 from .process_snapshot import main_kernel
 
 _MOST_RANKS = 64  # of a job that is looked into: the connections grow with their square
@@ -35,12 +38,11 @@ _MOST_RANKS = 64  # of a job that is looked into: the connections grow with thei
 
 def find_group_partners(ranks: Sequence[RankFacts]) -> dict[RankId, frozenset[RankId]]:
     """Return by rank the others that are with it in groups of some ranks; {} if two ranks have no
-    connection at all (they are made when they are first used, or by NCCL), or on several hosts.
+    connection at all (they are made when they are first used, or by NCCL), or none whose other end
+    is known.
     """
     living = [facts for facts in ranks if facts.looks and facts.pid is not None and facts.alive]
     if len(living) < max(len(ranks), 3) or len(living) > _MOST_RANKS:
-        return {}
-    if len({facts.host for facts in living}) > 1:
         return {}
     counts = _count_connections(living)
     numbers = [facts.rank for facts in living]
@@ -56,12 +58,14 @@ def find_group_partners(ranks: Sequence[RankFacts]) -> dict[RankId, frozenset[Ra
 
 def _count_connections(ranks: Iterable[RankFacts]) -> dict[tuple[RankId, RankId], int]:
     """Return how many connections two ranks have, as that of both shows it that shows more."""
-    rank_of = {facts.pid: facts.rank for facts in ranks}
+    ranks = [*ranks]
+    rank_of = {ProcessId(facts.host, facts.pid): facts.rank for facts in ranks if facts.pid}
     seen: dict[tuple[RankId, RankId], int] = {}
     for facts in ranks:
         for socket in facts.looks[-1].sockets:
             if socket.state == "ESTABLISHED" and socket.family.startswith("tcp"):
-                for other in {rank_of[pid] for pid in socket.peer_pids if pid in rank_of}:
+                ends = {ProcessId(facts.host, pid) for pid in socket.peer_pids} | {socket.remote}
+                for other in {rank_of[end] for end in ends if end is not None and end in rank_of}:
                     if other != facts.rank:
                         pair = facts.rank, other
                         seen[pair] = seen.get(pair, 0) + 1
@@ -193,3 +197,68 @@ def _list_connections(facts: RankFacts) -> Iterator[Socket]:
     last: list[Look] = [looks[-1] for looks in (facts.looks, *facts.children) if looks]
     for look in last:
         yield from (one for one in look.sockets if one.state == "ESTABLISHED")
+
+
+_Server = tuple[str, str]  # the host of a loopback address, the address
+
+
+def find_closed_circle(ranks: Iterable[RankFacts]) -> frozenset[ProcessId]:
+    """Return the processes of ranks that wait for one another alone: each thread of Python in them
+    reads, without a limit, what is to come over a connection to another one of them, so none of
+    them ever sends it. A server whose only thread asks a client that asks the server is one of two.
+    None where anything that was sent has not come: it may still.
+    """
+    living = [facts for facts in ranks if facts.looks and facts.pid is not None and facts.alive]
+    if any(socket.resent for facts in living for socket in _list_connections(facts)):
+        return frozenset()
+    looks = {ProcessId(facts.host, facts.looks[-1].pid): facts.looks[-1] for facts in living}
+    # A connection that nobody has accepted yet has no descriptor at its server: others have.
+    served = {
+        _name_server(process.host, socket.local): process
+        for process, look in looks.items()
+        for socket in look.sockets
+        if socket.state == "ESTABLISHED"
+    }
+    awaited = {
+        process: {_find_awaited(process, task, served) for task in _list_python_tasks(look)}
+        for process, look in looks.items()
+    }
+    closed = {process for process, others in awaited.items() if others and process not in others}
+    while open_ones := {process for process in closed if not awaited[process] <= closed}:
+        closed -= open_ones
+    return frozenset(closed)
+
+
+def _list_python_tasks(look: Look) -> list[Kernel | None]:
+    """Return the threads of Python that are at work for the job, as the kernel sees each."""
+    tasks = {task.tid: task for task in look.kernel}
+    return [
+        tasks.get(thread.os_id or 0)
+        for thread in look.threads
+        if not is_service_thread(thread)
+        and not any(frame_owner(frame, "") == "harness" for frame in thread.frames)
+    ]
+
+
+def _find_awaited(
+    process: ProcessId, task: Kernel | None, served: Mapping[_Server, ProcessId]
+) -> ProcessId | None:
+    """Return the process of whom a thread waits to hear over a connection, None for other waits."""
+    call = task.syscall if task is not None else None
+    if call is None or call.name not in READ_CALLS or len(call.descriptors) != 1:
+        return None
+    if not CODE_OF_PYTHON.search(call.caller):
+        return None  # a library's own protocol: a thread of its own may answer it (a store)
+    socket = call.descriptors[0].socket
+    if socket is None or socket.state != "ESTABLISHED":
+        return None
+    if socket.remote is not None:
+        return socket.remote
+    if len({*socket.peer_pids}) == 1:
+        return ProcessId(process.host, socket.peer_pids[0])
+    return served.get(_name_server(process.host, socket.peer))
+
+
+def _name_server(host: str, address: str) -> _Server:
+    plain = address.replace("[::ffff:", "").replace("]:", ":") if "." in address else address
+    return host if is_loopback(host_of(address)) else "", plain

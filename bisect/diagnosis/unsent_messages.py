@@ -29,42 +29,51 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     in a collective to which the one that waits has not come, or waits for that one's answer. None
     if there is none, or where a log has lost its beginning.
 
-    At fault is the peer, if messages of others came to it for each that it was to pass on, or if it
-    does not take what another one hands to it; the one that waits, if all others that did the same
-    at that line did it with one other peer; else both are named, for one may as well have asked for
-    a message too many.
+    At fault is the peer, if messages of others came to it for each that it was to pass on, if it
+    does not take what another one hands to it, or if all others did their part once more at its
+    line; the one that waits, if all others that did the same at that line did it with one other
+    peer, or less often; else both are named, for one may as well have asked for a message too many.
     """
     logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
     waiting = {
-        facts.rank: _find_unmatched(facts.rank, logs) or last
+        facts.rank: awaited
         for facts in ranks
-        if (log := logs.get(facts.rank)) is not None and log.operations
-        if _waits_in(last := log.operations[-1], facts)
+        if facts.rank in logs and (awaited := _find_awaited(facts, logs)) is not None
     }
     found = [one for rank in waiting if (one := _find_unsent(rank, waiting, logs)) is not None]
     return min(found, key=lambda one: one.operation.at, default=None)
 
 
-def _waits_in(last: Collective, facts: RankFacts) -> bool:
-    """Return whether a rank waits in the last operation of its log: of one that it only handed out
-    (isend, irecv) its looks tell whether it waits for a handle.
+def _find_awaited(facts: RankFacts, logs: Mapping[RankId, CollectiveLog]) -> Collective | None:
+    """Return the operation of its log in which a rank waits, None if in none. Of those that it only
+    handed out (isend, irecv) its looks tell whether it waits for a handle; then for the first for
+    which the peer has not done its part: of those that it handed out last, one after another as
+    batch_isend_irecv does, or before an operation that is done.
     """
-    if last.done is not None:
-        return not last.done
+    operations = logs[facts.rank].operations
+    last = operations[-1] if operations else None
+    if last is None or last.done is False:
+        return last
     view = merge_looks(facts.looks)
-    return view is not None and find_group_wait(view) == "collective"
+    if view is None or find_group_wait(view) != "collective":
+        return None
+    if last.done:
+        return _find_unmatched(facts.rank, [*filter(is_handed_out, operations)], logs)
+    handed_out = [*takewhile(is_handed_out, reversed(operations))]
+    return _find_unmatched(facts.rank, handed_out[::-1], logs) or last
 
 
-def _find_unmatched(rank: RankId, logs: Mapping[RankId, CollectiveLog]) -> Collective | None:
-    """Return the first of the sends and receives that a rank handed out last, one after another as
-    batch_isend_irecv does, for which its peer has not done its part; None if all have.
+def _find_unmatched(
+    rank: RankId, handed_out: Iterable[Collective], logs: Mapping[RankId, CollectiveLog]
+) -> Collective | None:
+    """Return the first of these sends and receives of a rank for which its peer has not done its
+    part; None if all have.
     """
     operations = logs[rank].operations
-    handed_out = [*takewhile(is_handed_out, reversed(operations))]
     return next(
         (
             one
-            for one in reversed(handed_out)
+            for one in handed_out
             if one.peer is not None and one.peer in logs
             if _count(logs[one.peer].operations, rank, not receives(one))
             < _count_until(one, operations)
@@ -105,6 +114,11 @@ def _find_unsent(
     if is_ring and not is_theirs:
         return None
     usual = _find_usual_peer(rank, waits, logs) if not is_theirs else None
+    if not is_theirs and not usual:
+        fewer = _compare_counts(peer, not receives(waits), logs, fewer=True)
+        more = _compare_counts(rank, receives(waits), logs, fewer=False)
+        if bool(fewer) != bool(more):
+            is_theirs, untaken, usual = bool(fewer), fewer, more
     culprits = (peer,) if is_theirs else (rank,) if usual else tuple(sorted((rank, peer)))
     sentence = _describe_unsent(rank, waits, number, sent, went_on)
     return Mismatch(
@@ -137,6 +151,33 @@ def _find_usual_peer(rank: RankId, waits: Collective, logs: Mapping[RankId, Coll
         return ""
     way = "from" if receives(waits) else "to"
     return f"{format_ranks(others)} do so there {way} {name_rank(peer)}"
+
+
+def _compare_counts(
+    rank: RankId, receiving: bool, logs: Mapping[RankId, CollectiveLog], fewer: bool
+) -> str:
+    """Return in words how often all others have sent, or received, at the line where a rank did it
+    last: each of them as often as the next, two at least, and the rank less often (`fewer`) or more
+    often. "" where that is not so.
+    """
+    own = [one for one in logs[rank].operations if is_to_one_peer(one)]
+    site = next((one.site for one in reversed(own) if receives(one) == receiving), "")
+    if not site or any(is_cut_off(log.operations) for log in logs.values()):
+        return ""
+    counts = {
+        other: sum(
+            one.site == site and receives(one) == receiving
+            for one in log.operations
+            if is_to_one_peer(one)
+        )
+        for other, log in logs.items()
+    }
+    mine = counts.pop(rank)
+    (usual,) = {*counts.values()} if len({*counts.values()}) == 1 else (0,)
+    if len(counts) < _FEWEST or not usual or not (mine < usual if fewer else mine > usual):
+        return ""
+    did = "received" if receiving else "sent"
+    return f"{format_ranks(counts)} have {did} {usual} each at {site}, and {name_rank(rank)} {mine}"
 
 
 def _find_untaken(

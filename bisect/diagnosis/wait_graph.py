@@ -79,6 +79,11 @@ class Ring:
     ranks: frozenset[RankId]  # all that are part of it, also by a child
     sure: bool = True  # the kernel vouches for each edge that is no meeting of ranks
 
+    @property
+    def is_of_connections(self) -> bool:
+        """Whether each waits for what the next is to send: one of them may stand elsewhere."""
+        return all(edge.kind == "socket" for edge in self.edges)
+
 
 class WaitGraph:
     """Who waits for what."""

@@ -61,7 +61,9 @@ _INET_INFO = 2  # attribute
 _UNIX_NAME, _UNIX_PEER, _UNIX_QUEUED = 0, 2, 3  # attributes
 _SHOW_NAME_PEER_AND_QUEUED = 13
 _ACKED_AT, _RECEIVED_AT = 120, 128  # in struct tcp_info (Linux 4.1 and later)
-_RETRANSMITS = 1  # of the timers of a TCP socket (Linux, Documentation/networking/proc_net_tcp)
+# Of the timers of a TCP socket (Linux, Documentation/networking/proc_net_tcp). Probed is a
+# window of zero, whose answers set the count back, and a peer to whom this machine has no way.
+_RETRANSMITS, _PROBES = 1, 4
 _HEARD_AT = 52  # tcpi_last_data_recv, milliseconds
 
 # Said in a look that had no time for them.
@@ -217,7 +219,7 @@ def parse_inet_diag(body: bytes, name: str) -> Socket | None:
         state=_STATES[state] if state < len(_STATES) else str(state),
         received=received,
         sent=sent,  # one too many on the side that connected: its handshake counts as a byte
-        resent=body[3] if body[2] == _RETRANSMITS else 0,  # idiag_timer and idiag_retrans
+        resent=body[3] if body[2] in (_RETRANSMITS, _PROBES) else 0,  # idiag_timer, idiag_retrans
     )
 
 
@@ -282,9 +284,10 @@ def parse_proc_net(line: str, name: str) -> Socket | None:
         return None
     what = _STATES[state] if state < len(_STATES) else str(state)
     resent = 0
-    if name.startswith("tcp") and fields[5].startswith(f"{_RETRANSMITS:02}:"):
+    if name.startswith("tcp"):
         with contextlib.suppress(ValueError):
-            resent = int(fields[6], 16)
+            counts = {_RETRANSMITS: int(fields[6], 16), _PROBES: int(fields[8])}
+            resent = counts.get(int(fields[5].partition(":")[0], 16), 0)
     peer = "" if peer.endswith(":0") else peer
     return Socket(inode, name, local, peer, what, resent=resent)
 

@@ -34,6 +34,7 @@ from ..base.library_functions import (
 from ..base.masking import mask_text
 from ..base.proc import LARGEST, list_pids, read_stat
 from ..base.process_facts import FileLock, Frame, LogTail, Thread
+from ..base.rank_facts import THREAD_ENDED
 from .descriptors import find_holders, read_descriptor_info, read_links
 
 _MOST_LOCKS = 100_000
@@ -175,6 +176,7 @@ def _process_name(pid: int) -> str:
 
 
 MOST_LOG_LINES = 8
+_MOST_TRACEBACK = 40
 MOST_LINE_CHARACTERS = 400
 _TAIL = 16384  # bytes: W&B's lines have some 200 characters, and may hold a whole configuration
 
@@ -301,11 +303,13 @@ def read_last_lines(path: str) -> tuple[str, ...]:
 
 
 def parse_tail(data: bytes) -> tuple[str, ...]:
-    """Return the last lines of a log, short and without secrets."""
+    """Return the last lines of a log, short and without secrets; before them the one that says
+    which thread the traceback among them has ended (threading.excepthook): that may be longer.
+    """
     lines = [line for line in data.decode(errors="replace").splitlines() if line.strip()]
-    return tuple(
-        mask_text(line.rstrip())[:MOST_LINE_CHARACTERS] for line in lines[-MOST_LOG_LINES:]
-    )
+    last, before = lines[-MOST_LOG_LINES:], lines[-_MOST_TRACEBACK:-MOST_LOG_LINES]
+    heads = [line for line in before if line.startswith(THREAD_ENDED)]
+    return tuple(mask_text(line.rstrip())[:MOST_LINE_CHARACTERS] for line in (*heads[-1:], *last))
 
 
 _LINE_OF_OURS = re.compile(r"^(?:\x1b\[\d+m)?\[\d\d:\d\d:\d\d\.\d{3}\]\[\+")  # rank/lines.py

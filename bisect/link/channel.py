@@ -13,7 +13,8 @@ user may decode it. That secret is the token of their connection.
 
     lead  {"t": "lead", "v": 1, "nonce": ..., "secret": true}
     node  {"t": "node", "v": 1, "nonce": ..., "job": ..., "proof": ...}
-    lead  {"t": "in", "proof": ...}
+    lead  {"t": "in", "proof": ...}            or, of a node that does not lead, with
+          {"lead": [address, port]}            where who does is: nothing more is said there
 
 Who listens speaks first, so a node knows at once whether it has met a lead at a port. Each proves
 by a MAC over both nonces that it has the token, without showing it; the keys of the connection are
@@ -47,10 +48,19 @@ MAC_SIZE = 16
 _HEADER = 4
 
 Message = dict[str, Any]
+Address = tuple[str, int]
 
 
 class Refused(Exception):
     """What came is no message of ours; the sentence says why. The connection is of no more use."""
+
+
+class LeadsElsewhere(Refused):
+    """Who listens there is of the job and does not lead; `place` is where who does listens."""
+
+    def __init__(self, place: Address) -> None:
+        super().__init__(f"who leads is at {place[0]}:{place[1]}")
+        self.place = place
 
 
 @dataclass
@@ -339,28 +349,50 @@ class Channel:
             await asyncio.wait_for(self._writer.wait_closed(), limit)
         self.close()
 
-    async def welcome(self, credentials: Credentials) -> None:
-        """Be the lead's side of the greeting. Raises as read() does."""
+    @property
+    def ends(self) -> tuple[Address, Address] | None:
+        """The addresses of this side and of the other one, None if they are not known."""
+        names = [self._writer.get_extra_info(name) for name in ("sockname", "peername")]
+        if not all(isinstance(one, tuple) and len(one) > 1 for one in names):
+            return None
+        here, there = ((str(one[0]), int(one[1])) for one in names)
+        return here, there
+
+    async def welcome(self, credentials: Credentials, lead: Address | None = None) -> None:
+        """Be the lead's side of the greeting; or, of who does not lead and knows who does, at
+        `lead`, the end of it. Raises as read() does.
+        """
         greeting = make_greeting(credentials)
         self.send(greeting)
         answer = await self.read(GREETING_LIMIT)
         if credentials.by_munge and "munge" in answer:
             credentials = replace(credentials, token=await read_secret(answer["munge"]))
-        self.send(check_answer(credentials, greeting, answer))
+        self.send(check_answer(credentials, greeting, answer) | ({"lead": lead} if lead else {}))
         self._seal, self._decoder.seal = make_seals(credentials, greeting, answer)
         self.is_trusted = credentials.has_token
 
     async def greet(self, credentials: Credentials) -> None:
-        """Be the node's side of it."""
+        """Be the node's side of it. Raises LeadsElsewhere too."""
         greeting, shown = await self.read(GREETING_LIMIT), {}
         if credentials.by_munge and not credentials.has_token and greeting.get("munge") is True:
             secret, credential = await make_secret()
             credentials, shown = replace(credentials, token=secret), {"munge": credential}
         answer = {**answer_greeting(credentials, greeting), **shown}
         self.send(answer)
-        check_welcome(credentials, greeting, answer, await self.read(GREETING_LIMIT))
+        welcome = await self.read(GREETING_LIMIT)
+        check_welcome(credentials, greeting, answer, welcome)
+        if "lead" in welcome:
+            raise LeadsElsewhere(_read_address(welcome["lead"]))
         self._decoder.seal, self._seal = make_seals(credentials, greeting, answer)
         self.is_trusted = credentials.has_token
+
+
+def _read_address(value: object) -> Address:
+    if isinstance(value, list) and len(value) == 2:
+        host, port = value
+        if isinstance(host, str) and type(port) is int and 0 < port < 1 << 16:
+            return host, port
+    raise Refused("what it says of who leads is no address")
 
 
 async def open_channel(address: str, port: int, limit: float) -> Channel:

@@ -16,7 +16,7 @@ from dataclasses import field, replace
 
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
-from .channel import Channel, Credentials, Refused, set_options
+from .channel import Address, Channel, Credentials, Refused, set_options
 from .messages import (
     FROM_NODE,
     Beat,
@@ -106,9 +106,7 @@ class Lead:
         self, credentials: Credentials, host: str, judge: Judge, say: Callable[[str], None]
     ) -> None:
         """`judge` makes the verdict; `say` tells a person. Nothing is heard before listen()."""
-        if credentials.by_munge and not credentials.has_token:
-            credentials = replace(credentials, token=secrets.token_bytes())  # nobody is to have it
-        self._credentials, self._host = credentials, host
+        self._credentials, self._host = _make_own(credentials), host
         self._judge, self._say = judge, say
         self._peers: dict[str, Peer] = {}  # by name of the node
         self._unknown: dict[Channel, None] = {}
@@ -382,6 +380,58 @@ class Lead:
         if peer.channel is not None:
             with contextlib.suppress(OSError, ValueError):
                 peer.channel.send(encode(said))
+
+
+def _make_own(credentials: Credentials) -> Credentials:
+    """Return what who listens proves: where munge alone tells who a node is, a token that nobody is
+    to have.
+    """
+    if credentials.by_munge and not credentials.has_token:
+        return replace(credentials, token=secrets.token_bytes())
+    return credentials
+
+
+class Signpost:
+    """Tells nodes that look for the lead where another one is who leads: what a name means may
+    differ between machines, and MASTER_ADDR be a machine of the job for each.
+    """
+
+    def __init__(self, credentials: Credentials, where: Callable[[], Address | None]) -> None:
+        """`where` returns at what address who leads is reached, None where nobody does."""
+        self._credentials, self._where = _make_own(credentials), where
+        self._asking: dict[Channel, None] = {}
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, address: str, port: int) -> int:
+        """Listen there, and return the port. Raises OSError."""
+        server = await asyncio.start_server(
+            self._connected, address, port, limit=1 << 16, backlog=128
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        for server in self._servers:
+            server.close()
+        for channel in self._asking:
+            channel.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel, place = Channel(reader, writer), self._where()
+        set_options(writer)
+        if place is None or len(self._asking) >= MOST_UNKNOWN:
+            channel.close()
+            return
+        self._asking[channel] = None
+        try:
+            await channel.welcome(self._credentials, place)
+            await channel.leave(LEASE)
+        except (Refused, OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._asking.pop(channel, None)
+            channel.close()
 
 
 def _is_its_own(rank: object, join: Join) -> bool:

@@ -14,7 +14,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ..base.rank_facts import RankFacts
-from .channel import LARGEST, Channel, Credentials, Refused, open_channel
+from .channel import (
+    LARGEST,
+    Address,
+    Channel,
+    Credentials,
+    LeadsElsewhere,
+    Refused,
+    open_channel,
+)
 from .lead import LEASE
 from .messages import (
     FROM_LEAD,
@@ -42,7 +50,6 @@ _AGAIN_FIRST, _AGAIN_LAST = 0.5, 5.0  # seconds between two tries to find the le
 _SOON = 20.0  # seconds for which it is tried often
 _MOST_LOOKS = 48 << 20  # bytes of the looks of one report: what a connection may send is bounded
 
-Address = tuple[str, int]
 # Where the lead may be, and what to prove to it; asked anew for each try.
 Find = Callable[[], Awaitable[tuple[Sequence[Address], Credentials]]]
 
@@ -89,6 +96,19 @@ class NodeLink:
     def is_connected(self) -> bool:
         """Return whether the lead is heard."""
         return self._channel is not None and time.monotonic() - self._heard < LEASE
+
+    @property
+    def ends(self) -> tuple[Address, Address] | None:
+        """Both ends of the connection by which this node is led, its own first; None if it is not
+        led.
+        """
+        return self._channel.ends if self._channel is not None and self.is_led else None
+
+    @property
+    def knows_all_ranks(self) -> bool:
+        """Return whether the lead has told of nodes that have all ranks of the job."""
+        known = {rank for _, word in self.others.values() for rank in word.ranks}
+        return len(known) >= self.world_size
 
     def list_others(self) -> list[NodeWord]:
         """Return what was heard last of each node, this one too, with its age by now."""
@@ -227,15 +247,17 @@ class NodeLink:
 
 
 async def open_lead(
-    places: Sequence[Address], credentials: Credentials
+    places: Sequence[Address], credentials: Credentials, follows: bool = True
 ) -> tuple[Channel | None, str]:
     """Return a connection to the lead at the first of these places where one has proved itself, and
     why another one did not take us. All hosts are tried at once, the ports of one in turn.
+    `follows`: where a node of the job says that another one leads, that one is asked then.
     """
     hosts: dict[str, list[int]] = {}
     for host, port in places:
         hosts.setdefault(host, []).append(port)
-    tries = [asyncio.create_task(_open_at(host, hosts[host], credentials)) for host in hosts]
+    told: list[Address] = []
+    tries = [asyncio.create_task(_open_at(host, hosts[host], credentials, told)) for host in hosts]
     found, refused = None, ""
     try:
         for one in tries:
@@ -249,12 +271,15 @@ async def open_lead(
         for ended in await asyncio.gather(*tries, return_exceptions=True):
             if isinstance(ended, tuple) and ended[0] not in (None, found):
                 ended[0].close()
+    if found is None and follows and told and told[0] not in places:
+        return await open_lead(told[:1], credentials, follows=False)
     return found, refused
 
 
 async def _open_at(
-    host: str, ports: Sequence[int], credentials: Credentials
+    host: str, ports: Sequence[int], credentials: Credentials, told: list[Address]
 ) -> tuple[Channel | None, str]:
+    """As open_lead(); `told` gets where another one leads."""
     refused = ""
     for port in ports:
         try:
@@ -268,6 +293,8 @@ async def _open_at(
             await channel.greet(credentials)
             is_taken = True
             return channel, refused
+        except LeadsElsewhere as error:
+            told.append(error.place)
         except Refused as error:
             refused = str(error)
         except (OSError, asyncio.IncompleteReadError):

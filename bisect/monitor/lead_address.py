@@ -21,11 +21,16 @@ from ..base.addresses import is_loopback
 from ..base.deadline import call_with_limit
 from ..base.json_codec import Misfit, from_json, to_json
 from ..base.variables import LEAD_VARIABLE
-from ..link.channel import Credentials, has_munge
-from ..link.lead import Lead
+from ..link.channel import Address, Credentials, has_munge
+from ..link.lead import Lead, Signpost
 from ..link.messages import NodeWord
-from ..link.node import Address
-from ..rank.our_folders import bases
+async def listen_at(
+    lead: Lead | Signpost, addresses: Sequence[Address], *, is_on_one_machine: bool = False
+) -> str:
+    """Have a lead, or who knows one, listen at the first address that is this machine's and that
+    others reach; return "", else why there is none. `is_on_one_machine`: all nodes of the job are
+    on this one.
+    """
 from .copy_run import write
 
 FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs take the first ones
@@ -73,10 +78,12 @@ async def resolve_places(places: Sequence[Address]) -> dict[str, list[Address]]:
 
 
 async def listen_at(
-    lead: Lead, addresses: Sequence[Address], *, is_on_one_machine: bool = False
+    lead: Lead | Signpost, addresses: Sequence[Address], *, is_on_one_machine: bool = False
 ) -> str:
-    """Have the lead listen at the first address that is this machine's and that others reach;
-    return "", else why there is none. `is_on_one_machine`: all nodes of the job are on this one.
+    """Have a lead, or who knows one, listen at the first address that is this machine's and that
+    others reach; return "", else why there is none. `is_on_one_machine`: all nodes of the job are
+    on this one.
+    """
     """
     why = "no address for it"
     for address, port in addresses:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..link.channel import Credentials
+from ..link.channel import Address, Credentials
 from ..link.lead import LEASE, Lead
 from ..link.messages import NodeWord
-from ..link.node import Address, NodeLink, open_lead
+from ..link.node import NodeLink, open_lead
 from .lead_address import AFTER, WaitingNodes, listen_at
 
 MOST = 16  # nodes that may come to lead: once the first so many are lost, each is on its own
@@ -148,7 +148,7 @@ class NextLead:
             await asyncio.sleep(_GIVE_WAY_EVERY)
             with contextlib.suppress(OSError, TimeoutError):
                 first, credentials = await self._first.find_first()
-                found, _ = await open_lead([*first, *places], credentials)
+                found, _ = await open_lead([*first, *places], credentials, follows=False)
         found.close()
         if self._lead is not None:
             self._lead.abandon()

@@ -29,10 +29,10 @@ from ..base.variables import TOKEN_VARIABLE
 from ..diagnosis.other_nodes import cannot_meet, compare_agents
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
-from ..link.channel import Credentials, has_munge
+from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, Report
-from ..link.node import Address, NodeLink
+from ..link.node import NodeLink
 from .copy_run import write
 from .lead_address import (
     FILE_LIMIT,

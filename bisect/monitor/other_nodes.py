@@ -26,10 +26,10 @@ from ..base.rank_facts import ClockOffset, Ended, JobFacts, LostNode
 from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_ranks, format_seconds
-from ..link.channel import Credentials, has_munge
-from ..link.lead import Lead, NodeAnswer, Unseen
+from ..link.channel import Address, Credentials, has_munge
+from ..link.lead import Lead, NodeAnswer, Signpost, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, RankWord, Report
-from ..link.node import Address, NodeLink
+from ..link.node import NodeLink
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 SHARED_JOIN_LIMIT = 20.0  # the same where they may share a run folder, if nobody leads
+_GUIDE_EVERY = 3.0  # seconds between two looks whether ranks are missing still
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
 # All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
@@ -101,7 +102,30 @@ class OtherNodes:
         waiting = WaitingNodes(folder, own) if folder is not None else None
         self._next = NextLead(self.link, self, waiting, job.say)
         self._tasks.append(asyncio.create_task(self.link.run()))
+        self._tasks.append(asyncio.create_task(self._guide(self.link)))
         self._has_begun.set()
+
+    async def _guide(self, link: NodeLink) -> None:
+        """As long as ranks of the job are missing that this node's lead does not know, tell those
+        that look for it here where it is: MASTER_ADDR may mean this machine on theirs.
+        """
+        post: Signpost | None = None
+        try:
+            while True:
+                ends, credentials = link.ends, self._credentials()
+                here = ends[0][0] if ends is not None else ""
+                leads = ends is None or here == ends[1][0]
+                is_wanted = not (leads or link.knows_all_ranks) and credentials.can_prove
+                if is_wanted and post is None:
+                    post = Signpost(credentials, lambda: link.ends[1] if link.ends else None)
+                    await listen_at(post, [(here, port) for port in self.list_ports()])
+                elif post is not None and not is_wanted:
+                    post.close()
+                    post = None
+                await asyncio.sleep(_GUIDE_EVERY)
+        finally:
+            if post is not None:
+                post.close()
 
     async def end(self, why: str) -> None:
         """Say why we watch no longer, and let go of all connections."""

@@ -11,7 +11,7 @@ from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
 from hangbisect.base.process_facts import Descriptor, Socket
 from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, SlowStep
-from hangbisect.base.verdict_facts import Outcome, Verdict
+from hangbisect.base.verdict_facts import NodeSeen, Outcome, Verdict
 from hangbisect.collect.nodes import (
     RecordedNode,
     connect_nodes,
@@ -384,3 +384,20 @@ def test_a_node_without_evidence_still_says_who_its_ranks_are() -> None:
 
 def test_one_node_alone_is_what_it_said() -> None:
     assert judge_recorded_nodes([node("n1", WAITS, outcome="silent")]) is None
+
+
+def test_a_node_that_was_lost_and_left_nothing_is_lost_where_files_are_read_too() -> None:
+    nodes = [
+        node("n1", WAITS, outcome="silent", world_size=3),
+        node("n2", on("n2", rank(1, ALL_REDUCE, ALL_REDUCE)), outcome="silent", world_size=3),
+    ]
+    seen = (NodeSeen("n1", True, (0,)), NodeSeen("n2", True, (1,)), NodeSeen("n3", False, (2,)))
+    told = [replace(one, verdict=replace(one.verdict, nodes=seen)) for one in nodes]
+    found = judge(*told)
+    assert found.ranks.culprit == ()
+    assert found.cause is not None
+    assert found.cause.id == "node-lost"
+    assert "n3 (rank 2) is not seen" in found.notes
+    there = node("n3", on("n3", rank(2, SLEEP, SLEEP)), outcome="silent", world_size=3)
+    found = judge(*told, there)
+    assert found.ranks.culprit == (2,)

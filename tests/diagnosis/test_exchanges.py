@@ -1,16 +1,18 @@
 """Ranks that go on exchanging messages over a connection of their own are at work, wherever each
-look finds them.
+look finds them; those of which every thread waits to hear of the others never go on.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from hangbisect.base.identity import ProcessId
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.rank_connections import note_exchanges
+from hangbisect.diagnosis.rank_connections import find_closed_circle, note_exchanges
+from hangbisect.diagnosis.verdict import judge_job
 
-from .made_up import look, rank
+from .made_up import SLEEP, job, look, rank
 
 HERE, THERE = "10.0.0.1:9100", "10.0.0.2:47572"
 
@@ -112,3 +114,99 @@ def test_loopback_is_each_machine_s_own() -> None:
 def test_what_else_moved_stays_said() -> None:
     first = replace(steps(0, HERE, THERE, 60, 66, 71), moved="reads 4 MiB")
     assert moved(first, steps(1, THERE, HERE, 55, 62, 66))[0] == "reads 4 MiB"
+
+
+# ---- ranks that wait for one another alone -------------------------------------------------------
+
+
+SOCKET = "/usr/lib/python3.11/lib-dynload/_socket.cpython-311-x86_64-linux-gnu.so"
+
+
+def asks(number: int, there: int, port: int = 9360, caller: str = SOCKET) -> Look:
+    """A rank that waits for the answer of another one's server, in a call of its own."""
+    address = f"10.0.0.{there + 1}:{port}"
+    end = Socket(70 + number, "tcp", f"10.0.0.{number + 1}:40000", address, "ESTABLISHED")
+    asked = replace(end, remote=ProcessId(f"n{there}", 100 + there))
+    one = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPConnection.getresponse STD/http/client.py:1386",
+        "report train.py:33",
+        "<module> train.py:70",
+        call="recvfrom",
+        descriptors=(Descriptor(8, "socket", "socket:[8]", socket=asked),),
+    )
+    (task,) = one.kernel
+    assert task.syscall is not None
+    return replace(one, kernel=(replace(task, syscall=replace(task.syscall, caller=caller)),))
+
+
+def on_host(number: int, one: Look) -> RankFacts:
+    looks = (one, replace(one, at=103.0), replace(one, at=106.0))
+    return replace(rank(number, *looks), host=f"n{number}")
+
+
+def with_thread(one: Look, asked: Look, name: str = "serves") -> Look:
+    """The same look with a further thread, where the main thread of `asked` is."""
+    thread = replace(asked.threads[0], os_id=777, name=name)
+    return replace(
+        one,
+        threads=(*one.threads, thread),
+        kernel=(*one.kernel, replace(asked.kernel[0], tid=777)),
+    )
+
+
+def in_threads(number: int, one: Look, asked: Look) -> RankFacts:
+    facts = on_host(number, one)
+    return replace(facts, looks=tuple(with_thread(look, asked) for look in facts.looks))
+
+
+def test_a_server_and_a_client_that_ask_one_another_are_a_ring() -> None:
+    """The client's server asks as well: none of its threads is left to answer."""
+    ranks = [on_host(0, asks(0, 1)), in_threads(1, asks(1, 0), asks(1, 0)), on_host(2, asks(2, 0))]
+    assert find_closed_circle(ranks) == {ProcessId(f"n{n}", 100 + n) for n in range(3)}
+    verdict = judge_job(job("late", 3, pipeline=""), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((0, 1), (2,))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"
+
+
+def test_a_connection_that_nobody_has_accepted_yet_is_its_servers() -> None:
+    pending = asks(1, 0)
+    (task,) = pending.kernel
+    assert task.syscall is not None
+    (end,) = task.syscall.descriptors
+    assert end.socket is not None
+    bare = replace(end, socket=replace(end.socket, remote=None))
+    pending = replace(
+        pending, kernel=(replace(task, syscall=replace(task.syscall, descriptors=(bare,))),)
+    )
+    accepted = Socket(90, "tcp", "10.0.0.1:9360", "10.0.0.3:1", "ESTABLISHED")
+    server = replace(asks(0, 1), sockets=(accepted,))
+    ranks = [on_host(0, server), in_threads(1, asks(1, 0), pending)]
+    assert len(find_closed_circle(ranks)) == 2
+
+
+def test_who_has_a_thread_that_could_answer_is_in_no_ring() -> None:
+    idle = look("select STD/selectors.py:415", "run train.py:60", call="poll")
+    ranks = [on_host(0, asks(0, 1)), in_threads(1, asks(1, 0), idle)]
+    assert not find_closed_circle(ranks)
+    verdict = judge_job(job("late", 2, pipeline=""), ranks)
+    assert verdict.cause is None or verdict.cause.id != "deadlock"
+
+
+def test_what_a_library_asks_a_thread_of_a_library_may_answer() -> None:
+    """A store of torch's is served by a thread without Python."""
+    torch = "/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    for caller in (torch, ""):
+        assert not find_closed_circle([on_host(0, asks(0, 1)), on_host(1, asks(1, 0, 1, caller))])
+    assert find_closed_circle([on_host(0, asks(0, 1)), on_host(1, asks(1, 0))])
+
+
+def test_what_is_still_on_its_way_may_end_it() -> None:
+    lost = Socket(9, "tcp", "10.0.0.1:9360", "10.0.0.2:40000", "ESTABLISHED", resent=2)
+    sends = replace(asks(0, 1), sockets=(lost,))
+    assert not find_closed_circle([on_host(0, sends), on_host(1, asks(1, 0))])
+
+
+def test_who_waits_for_one_that_is_at_work_is_in_no_ring() -> None:
+    assert not find_closed_circle([on_host(0, SLEEP), on_host(1, asks(1, 0))])

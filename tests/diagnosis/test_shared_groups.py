@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hangbisect.base.identity import ProcessId
 from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
@@ -52,6 +53,35 @@ def test_a_mesh_has_several_groups() -> None:
     found = find_group_partners(ranks)
     assert found == {0: {1, 2}, 1: {0, 3}, 2: {0, 3}, 3: {1, 2}}
     assert find_only_group(found) == frozenset()
+
+
+def on_hosts(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    """The same ranks, each on a host of its own."""
+    return [
+        replace(facts, host=f"n{facts.rank}", looks=tuple(map(_from_afar, facts.looks)))
+        for facts in ranks
+    ]
+
+
+def _from_afar(one: Look) -> Look:
+    def there(end: Socket) -> Socket:
+        (pid,) = end.peer_pids
+        return replace(end, peer_pids=(), remote=ProcessId(f"n{pid - 100}", pid))
+
+    return replace(one, sockets=tuple(map(there, one.sockets)))
+
+
+def test_ranks_on_several_hosts_are_in_groups_as_well() -> None:
+    ranks = on_hosts(connected([SERVER] * 4, [(0, 1), (2, 3)]))
+    assert find_group_partners(ranks) == {0: {1}, 1: {0}, 2: {3}, 3: {2}}
+
+
+def test_who_waits_in_the_group_of_two_and_its_partner_are_named_and_no_other() -> None:
+    """One of the two is wrong: which of them, frames do not tell."""
+    looks = [BARRIER, BARRIER, BARRIER, summed()]
+    ranks = on_hosts(connected(looks, [(0, 1), (2, 3)]))
+    verdict = judge_job(job("late", 4, pipeline=""), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2, 3), (0, 1))
 
 
 def test_where_two_ranks_have_no_connection_it_is_not_known() -> None:

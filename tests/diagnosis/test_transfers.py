@@ -420,3 +420,58 @@ def test_where_all_that_was_handed_out_was_taken_none_of_the_two_is_told_from_th
     ]
     verdict = judge_job(job("late", 3, pipeline=""), stages)
     assert verdict.ranks.culprit == (1, 2)
+
+
+def ring_turn(number: int, turns: int, takes: int) -> RankFacts:
+    """One of four in a ring that sends its block on in each turn, and takes one in some; it waits
+    for its last send where all turns have both, else in the sum of all.
+    """
+    operations: list[Collective] = []
+    for turn in range(turns):
+        n, left, right = len(operations) + 1, (number - 1) % 4, (number + 1) % 4
+        sends = Collective("0", "isend", n, "ring.py:24 shift", at=100.0 + n, peer=right)
+        takes_one = Collective("0", "recv", n + 1, "ring.py:28 shift", at=101.0 + n, peer=left)
+        operations += [sends, replace(takes_one, done=True)][: 2 if turn < takes else 1]
+    groups = {"0": (0, 1, 2, 3)}
+    if number == 2:
+        one = at_handles(number, 0)
+        return replace(one, collectives=(CollectiveLog("ring", tuple(operations), groups),))
+    operations += sums_at_the_end(number, sent_to=None).collectives[0].operations
+    log = CollectiveLog("ring", tuple(operations), groups)
+    return replace(still(number, call("all_reduce", 43, "None")), collectives=(log,))
+
+
+def test_who_takes_a_message_less_than_all_others_do_is_named_and_not_who_sent_it() -> None:
+    """Rank 2 has received since it handed its block out, and waits for rank 3 to take it."""
+    ranks = [ring_turn(n, 3, 2 if n == 3 else 3) for n in range(4)]
+    verdict = judge_job(job("late", 4, pipeline=""), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((3,), (0, 1, 2))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "message-left-out"
+    assert "ranks 0-2 have received 3 each at ring.py:28" in verdict.cause.why
+
+
+def test_who_sends_one_more_than_all_others_do_is_named() -> None:
+    ranks = [ring_turn(n, 3 if n == 2 else 2, 2) for n in range(4)]
+    verdict = judge_job(job("late", 4, pipeline=""), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.cause is not None
+    assert "have sent 2 each" in verdict.cause.why
+
+
+@pytest.mark.parametrize(("work", "says"), [("Send", "taken what it sends"), ("Recv", "sent what")])
+def test_who_waits_for_a_handle_of_which_frames_do_not_tell_the_peer_is_not_blamed(
+    work: str, says: str
+) -> None:
+    """All others are in the sum: one of them has not done its part, and none of them looks so."""
+    one = at_handles(2, 0)
+    name = f"c10d::ProcessGroupGloo::{work}Work::wait"
+    (thread,) = one.looks[0].threads
+    frames = (Frame(name, "SP/torch/lib/libtorch_cpu.so", 0, native=True), *thread.frames)
+    native = (replace(thread, frames=frames),)
+    waits = replace(one, collectives=(), looks=tuple(replace(k, threads=native) for k in one.looks))
+    ranks = [still(n, call("all_reduce", 43, "None")) for n in range(4)]
+    ranks[2] = waits
+    verdict = judge_job(job("late", 4, pipeline=""), ranks)
+    assert verdict.ranks.culprit == ()
+    assert says in " ".join(verdict.notes)

@@ -35,13 +35,16 @@ def test_a_line_of_proc_net_tcp() -> None:
 
 
 def test_how_often_what_was_sent_is_sent_again() -> None:
-    """Timer 1 is that of a retransmission, 4 that of a window of zero (Linux, proc_net_tcp)."""
-    line = "0: 0100007F:1F90 0200007F:C350 01 000000C0:00000000 {}:00000042 {} 0 0 4242 1 0"
-    again = descriptors.parse_proc_net(line.format("01", "00000005"), "tcp")
-    full = descriptors.parse_proc_net(line.format("04", "00000005"), "tcp")
-    assert again is not None
-    assert full is not None
-    assert (again.resent, full.resent) == (5, 0)
+    """Timer 1 is that of a retransmission, 4 that of probes (Linux, proc_net_tcp): of a window of
+    zero that the other side tells of, or where a route is gone, and then none is answered.
+    """
+    line = "0: 0100007F:1F90 0200007F:C350 01 000000C0:00000000 {}:00000042 {} 0 {} 4242 1 0"
+    counts = []
+    for timer, again, probes in (("01", "00000005", 0), ("04", "00000005", 0), ("04", "0", 4)):
+        found = descriptors.parse_proc_net(line.format(timer, again, probes), "tcp")
+        assert found is not None
+        counts.append(found.resent)
+    assert counts == [5, 0, 4]
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,15 @@ def test_of_a_log_the_last_lines_remain_short_and_without_secrets() -> None:
 @given(st.binary(max_size=2000))
 def test_any_log_has_a_tail(data: bytes) -> None:
     found = lock_and_log_files.parse_tail(data)
-    assert len(found) <= lock_and_log_files.MOST_LOG_LINES
+    assert len(found) <= lock_and_log_files.MOST_LOG_LINES + 1
+
+
+def test_of_a_long_traceback_the_line_that_says_which_thread_it_ended_remains() -> None:
+    frames = [line for n in range(6) for line in (f'  File "a.py", line {n}, in f', "    f()")]
+    lines = ["an old line", "Exception in thread updater:", *frames, "KeyError: 'embedding'"]
+    found = lock_and_log_files.parse_tail("\n".join(lines).encode())
+    assert (found[0], found[-1]) == ("Exception in thread updater:", "KeyError: 'embedding'")
+    assert len(found) == lock_and_log_files.MOST_LOG_LINES + 1
 
 
 any_frame = st.builds(

@@ -19,8 +19,7 @@ from hangbisect.link import channel as channels
 from hangbisect.link.channel import LARGEST, Channel, Credentials, open_channel, pack
 from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
 from hangbisect.link.messages import Digest, Join, Judged, RankWord, Report, encode
-from hangbisect.link.node import NodeLink, open_lead
-from hangbisect.monitor.next_lead import NextLead
+from hangbisect.link.node import NodeLink
 
 from ..diagnosis.made_up import SLEEP, job, rank
 
@@ -440,105 +439,3 @@ def test_the_facts_of_a_rank_arrive_as_they_were() -> None:
 
     run(test())
     assert to_json(found[0].facts[0]) == to_json(facts)
-
-
-# ---- the next lead -------------------------------------------------------------------------------
-
-
-def test_who_leads_next_knows_who_was_there_and_takes_them_in() -> None:
-    async def test() -> None:
-        async with star() as first, star() as later:
-            first.node(0)
-            node = first.node(1)
-            await until(lambda: {"0", "1"} == {*node.others})
-            later.lead.remember(node.list_others(), 4)
-            later.node(1)
-            nodes = [later.node(2)]
-            await until(lambda: all(one.is_led for one in nodes))
-            nodes[0].report(report_of(join_of(2), asks=True), [])
-            await nodes[0].wait_for_judgement()
-            assert later.judged == [(["n2", "n3"], [("n1", "it is not heard any more")])]
-            assert later.said == []  # whom the first lead lost need not be said again
-
-    run(test())
-
-
-def test_nodes_of_a_lead_that_gives_way_look_for_another_one() -> None:
-    async def test() -> None:
-        async with star() as made:
-            node = made.node(0)
-            await until(lambda: node.is_led and "0" in node.others)
-            made.lead.abandon()
-            await until(lambda: not node.is_led)
-            assert node.was_led  # and is to be led again, as it is not by one that has left
-            assert {*node.others} == {"0"}
-
-    run(test())
-
-
-def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
-    """A host that does not answer is passed over; what a lead without the token is refused for is
-    told.
-    """
-
-    async def test() -> None:
-        async with star() as made, star(Credentials("job")) as other:
-            places = [("127.0.0.2", made.port), ("127.0.0.1", other.port), ("127.0.0.1", made.port)]
-            found, refused = await open_lead(places, OURS)
-            assert found is not None
-            assert "token" in refused
-            found.close()
-            nobody, _ = await open_lead(places[:1], OURS)
-            assert nobody is None
-            await until(lambda: not made.lead._unknown)
-
-    run(test())
-
-
-class First:
-    """What a node knows of a first lead that is nowhere."""
-
-    def __init__(self) -> None:
-        self.made: list[Lead] = []
-
-    async def find_first(self) -> tuple[list[tuple[str, int]], Credentials]:
-        return [("127.0.0.9", 7)], OURS
-
-    async def list_addresses(self) -> list[tuple[str, int]]:
-        return []
-
-    def list_ports(self) -> list[int]:
-        return [7]
-
-    def make_lead(self, credentials: Credentials) -> Lead:
-        self.made.append(Lead(credentials, "n2", Star()._judge, print))
-        return self.made[-1]
-
-
-def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> None:
-    """The first look is for others alone; at the second, as nobody was found, it leads."""
-    first = First()
-
-    async def test() -> None:
-        async with star() as made:
-            links = [made.node(number) for number in range(3)]
-            await until(lambda: all(len(one.others) == 3 for one in links))
-            made.end()
-            await until(lambda: not any(one.is_connected for one in links))
-            for link in links:
-                link.others = {
-                    name: (heard, replace(word, address=f"127.0.0.{int(name) + 2}"))
-                    for name, (heard, word) in link.others.items()
-                }
-                link.was_led, link._heard = True, time.monotonic() - LEASE - 1.0
-            nexts = [NextLead(link, first, None, print) for link in links]
-            known = [("127.0.0.9", 7), ("127.0.0.2", 7), ("127.0.0.3", 7)]
-            assert await nexts[1].find() == (known[:2], OURS)
-            assert await nexts[2].find() == (known, OURS)
-            assert not first.made
-            await nexts[1].find()
-            assert len(first.made) == 1
-            await nexts[2].find()
-            assert len(first.made) == 1  # it is not its turn yet
-
-    run(test())

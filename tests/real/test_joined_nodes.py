@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -30,12 +31,24 @@ def start(
     **more: str,
 ) -> list[Started]:
     """Start one rank on each host, watched."""
+    environs = [environ_of(number, len(made.all), **more) for number in range(len(made.all))]
+    return start_with(hosts_here, made, environs, *words, on_hang=on_hang, run_dir=run_dir)
+
+
+def start_with(
+    hosts_here: HostsHere,
+    made: Hosts,
+    environs: Sequence[dict[str, str]],
+    *words: str,
+    on_hang: str = "report",
+    run_dir: str = "run",
+) -> list[Started]:
+    """Start one rank on each host, watched, with variables of its own."""
     run = [HANGBISECT, "run", "--stall", "4", "--on-hang", on_hang]
     run += ["--run-dir", run_dir, "--"] if run_dir else ["--"]
     started = []
-    for number, host in enumerate(made.all):
+    for host, environ in zip(made.all, environs, strict=True):
         (host.inside_folder / "meets.py").write_text(MEETS)
-        environ = environ_of(number, len(made.all), **more)
         started.append(hosts_here.start(host, *run, PYTHON, "meets.py", *words, env=environ))
     return started
 
@@ -91,6 +104,23 @@ def test_a_culprit_on_another_host_is_named_in_one_verdict(hosts_here: HostsHere
     for one in started[1:]:
         assert headings(one) == [], shown(started)
         assert "the verdict comes from n1" in one.said()
+    end_all(started)
+
+
+def test_a_node_for_which_the_master_is_another_machine_of_the_job_is_joined(
+    hosts_here: HostsHere,
+) -> None:
+    """That machine's monitor says where the lead is. Rank 2 asks there for ever for rank 0."""
+    made = hosts_here.make(3, shared=False)
+    environs = [environ_of(n, 3) | ({"MASTER_ADDR": "n2"} if n == 2 else {}) for n in range(3)]
+    started = start_with(hosts_here, made, environs, "-1", "none", "1000")
+    made.until(lambda: "3 nodes are joined" in started[0].said(), "not joined", DEADLINE)
+    until_told(made.all, started)
+    for host in made.all:
+        assert [one["name"] for one in told(host)["nodes"]] == ["n1", "n2", "n3"], shown(started)
+        assert 1 not in told(host)["ranks"]["culprit"]
+    assert [len(headings(one)) for one in started] == [1, 0, 0], shown(started)
+    assert not [port for port in listening(made[1]) if ":294" in port]  # all have come
     end_all(started)
 
 

@@ -11,6 +11,7 @@ from . import (
     awaited,
     clocks,
     crash,
+    deadlock,
     endpoints,
     forks,
     gpu,
@@ -104,11 +105,7 @@ FAMILIES = (
         prompts_and_debuggers.DEBUGGER_CAUSES,
     ),
     _family_of(slow),
-    CauseFamily(
-        "deadlock",
-        "Rings: each waits for the next, and the last one for the first",
-        threads.RING_CAUSES,
-    ),
+    _family_of(deadlock),
     _family_of(actors),
     CauseFamily(
         "engines",

@@ -301,10 +301,13 @@ _not_in_the_cache = ended_with(
 
 
 def _asks_itself(scene: Scene) -> Found | None:
-    """A process waits for the answer of a port at which it listens itself."""
+    """A process waits for the answer of a port at which it listens itself, in code of Python's."""
     view, socket = scene.view, scene.blocking
     if view is None or view.running or socket is None or scene.group is not None:
         return None
+    caller = view.call.caller if view.call is not None else ""
+    if caller and not CODE_OF_PYTHON.search(caller):
+        return None  # a library's server, as a store of torch's, has a thread without Python
     own = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"}
     port = port_of(socket.peer)
     if {*socket.peer_pids} != {view.look.pid} or not port or port not in own:

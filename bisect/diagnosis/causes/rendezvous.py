@@ -124,12 +124,16 @@ def _had_a_group(scene: Scene) -> bool:
 
 
 def _a_node_is_lost(scene: Scene) -> Found | None:
-    """A node that was heard is heard no more, and no rank that is seen is to blame."""
+    """A node that was heard is heard no more, or the network does not reach it, and no rank that is
+    seen is to blame.
+    """
     lost = next(iter(scene.job.lost_nodes), None)
     if lost is None or scene.verdict.ranks.culprit or not scene.living:
         return None
     word = f", its last word: {lost.last_word}" if lost.last_word else ""
     ranks = f" ({format_ranks(lost.ranks)})" if lost.ranks else ""
+    if lost.silent is None:
+        return Found(f"{lost.host}{ranks} is not seen{word}", {"host": lost.host})
     silent = format_seconds(lost.silent)
     return Found(f"{lost.host}{ranks} has not been heard for {silent}{word}", {"host": lost.host})
 
@@ -275,7 +279,7 @@ CAUSES = (
         id="node-lost",
         title="a node of the job is gone, or cannot be reached any more",
         signs=(need(_a_node_is_lost, 0.8),),
-        why="{host} was there and answers no more: its ranks are gone with it, or the network "
+        why="{host} does not answer, or no more: its ranks are gone with it, or the network "
         "between it and the others is cut. Those that are seen wait for ranks that are not.",
         avoid=(
             "look at {host}: is it up, is it reached from the others (ping), what does dmesg say?",

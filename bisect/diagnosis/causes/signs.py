@@ -21,7 +21,7 @@ from ...base.process_facts import (
     waits_at_queue,
 )
 from ...base.process_roles import find_server_process
-from ...base.rank_facts import Collective, RankFacts
+from ...base.rank_facts import THREAD_ENDED, Collective, RankFacts
 from ...base.words import format_ranks
 from ..frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
 from ..helper_processes import has_failed
@@ -33,9 +33,14 @@ _FUTEX_OPERATION, _FUTEX_TIME_LIMIT = 1, 3  # which arguments of futex() these a
 _PRIVATE = 128  # FUTEX_PRIVATE_FLAG (linux/futex.h): only threads of the same process can wake it
 
 
+_FRAME_OF_TRACEBACK = re.compile(r'^ +File ".+", line \d+, in ')
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
+_MOST_OF_A_LINE = 120
+
+
 def raised_before(scene: Scene) -> Found | None:
-    """A step or a collective of the culprit raised an exception, and it waits for its peers since
-    then.
+    """A step or a collective of the culprit raised an exception, or it wrote the traceback of one,
+    which no other rank did, and it waits for its peers since then.
     """
     subject, place = scene.subject, innermost_python_frame(scene.python)
     if subject is None or place is None or scene.group != "collective":
@@ -45,11 +50,36 @@ def raised_before(scene: Scene) -> Found | None:
     if any(one.raised == raised for one in scene.living if one not in scene.culprits):
         raised = ""
     raised = raised or _find_raised_collective(scene, subject)
-    if not raised:
+    wrote = "" if raised else _find_written_exception(scene, subject)
+    if not raised and not wrote:
         return None
     own = next((f for f in scene.python if frame_owner(f, scene.job.package) == "user"), place)
     values = {"place": format_frame(own)}
+    if wrote:
+        return Found(f'it wrote "{wrote}" at the end of a traceback', values, doubtful=True)
     return Found(f"{raised} raised an exception before", values)
+
+
+def _find_written_exception(scene: Scene, subject: RankFacts) -> str:
+    """Return the last line of a traceback that a rank wrote itself, among the last lines that it
+    wrote, "" if it did not, if another rank did too, or if a thread of its own ended by it.
+    """
+    others = (one for one in scene.living if one.rank != subject.rank)
+    if any(map(_find_end_of_traceback, others)):
+        return ""
+    return _find_end_of_traceback(subject)
+
+
+def _find_end_of_traceback(facts: RankFacts) -> str:
+    is_inside = False
+    for line in facts.output:
+        if line.startswith(THREAD_ENDED):
+            return ""
+        if _FRAME_OF_TRACEBACK.match(line):
+            is_inside = True
+        elif is_inside and not line.startswith(" "):
+            return line[:_MOST_OF_A_LINE] if _EXCEPTION.match(line) else ""
+    return ""
 
 
 def _find_raised_collective(scene: Scene, subject: RankFacts) -> str:
@@ -275,6 +305,19 @@ def a_child_died(scene: Scene) -> Found | None:
             continue
         process, how = format_process(last), describe_exit_status(last.status)
         return Found(f"{process} {how}", {"worker": process, "how": how})
+    return None
+
+
+def a_thread_ended(scene: Scene) -> Found | None:
+    """It wrote that an exception ended a thread (threading.excepthook), and there is no thread of
+    that name.
+    """
+    subject, view = scene.subject, scene.view
+    there = {thread.name for thread in view.threads} if view is not None else set()
+    for line in reversed(subject.output if subject is not None else ()):
+        name = line.removeprefix(THREAD_ENDED).rstrip(":") if line.startswith(THREAD_ENDED) else ""
+        if there and name and name not in there:
+            return Found(f'it wrote "{line.rstrip(":")}"', {"gone": f"thread {name} has ended"})
     return None
 
 

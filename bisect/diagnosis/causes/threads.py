@@ -1,26 +1,24 @@
-"""Threads, locks in memory and event loops: whoever was to go on is not there, or waits as well.
-
-The family of rings is here too: each waits for the next, and the last one for the first.
-"""
+"""Threads, locks in memory and event loops: whoever was to go on is not there, or waits as well."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
-from ..blocked_syscalls import POLL_CALLS
+from ..blocked_syscalls import POLL_CALLS, READ_CALLS
 from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..helper_processes import is_to_be_given
 from ..loop_waits import describe_tasks
 from ..thread_edges import list_locks
-from ..wait_graph import Ring
+from .deadlock import find_ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
-from .pipes import pipe_is_full
 from .preloaded import in_a_preloaded_library
 from .signs import (
+    a_thread_ended,
     find_native_frame,
     format_place,
     innermost_native_frames,
@@ -43,10 +41,8 @@ _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SELECTS = r"/selectors\.py"
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
+_WAITS_TO_GET = {"futex", "accept", "accept4", *READ_CALLS, *POLL_CALLS}
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
-# What a ring is worth where frames say who has a lock: no proof, and less than the family of causes
-# that it is one of.
-_TRUST_IN_FRAMES = 0.85
 
 
 def find_side_threads(scene: Scene) -> tuple[Thread, ...]:
@@ -132,7 +128,7 @@ def _another_waits_for_a_lock(scene: Scene) -> Found | None:
 
 def _locks_in_a_ring(scene: Scene) -> Found | None:
     """Each stands between taking the lock that the other wants and giving it back."""
-    ring = _ring(scene)
+    ring = find_ring(scene)
     if ring is None or any(edge.kind != "lock" for edge in ring.edges):
         return None
     has = [edge.evidence for edge in ring.edges if edge.source.startswith("lock ")]
@@ -145,6 +141,18 @@ def _nobody_else(scene: Scene) -> Found | None:
     if view is None or not view.threads or find_side_threads(scene) or view.look.rung != "py-spy":
         return None
     return Found("it has no other thread of Python at work for the job")
+
+
+def _its_giver_has_ended(scene: Scene) -> Found | None:
+    """The job has no other thread of Python, or it wrote that one has ended, and all others wait to
+    be given something as well, or for requests.
+    """
+    if found := _nobody_else(scene):
+        return replace(found, values={"gone": "there is no other thread"})
+    ended = a_thread_ended(scene)
+    tasks = (_kernel(scene, thread) for thread in find_side_threads(scene))
+    waits = (task.syscall.name if task and task.syscall else "" for task in tasks)
+    return ended if all(call in _WAITS_TO_GET for call in waits) else None
 
 
 def _mutex_of_its_own(scene: Scene) -> Found | None:
@@ -385,11 +393,12 @@ CAUSES = (
         title="the thread that was to give something has ended",
         signs=(
             need(_waits_to_be_given, 0.45),
-            need(_nobody_else, 0.5),
+            need(_its_giver_has_ended, 0.5),
+            also(a_thread_ended, 0.5),
             unless(_its_loop_takes_tasks),
         ),
-        why="It waits in {place} for what another thread is to give, and there is no other thread: "
-        "an exception in a thread ends that thread alone.",
+        why="It waits in {place} for what another thread is to give, and {gone}: an exception in a "
+        "thread ends that thread alone.",
         avoid=(
             "hand exceptions over as well: queue.put(error) in the thread, and raise it here",
             "queue.get(timeout=60), and a look whether the thread lives: an error, not silence",
@@ -455,93 +464,3 @@ CAUSES = (
         references=("python/cpython#82265", "python/cpython#96062"),
     ),
 )
-
-
-def _ring(scene: Scene) -> Ring | None:
-    """Return the ring that a culprit is part of."""
-    if scene.graph is None:
-        return None
-    culprits = frozenset(scene.verdict.ranks.culprit)
-    return next((ring for ring in scene.graph.deadlocks if ring.ranks & culprits), None)
-
-
-def _waits_in_a_ring(scene: Scene) -> Found | None:
-    """A rank waits, over locks, pipes, threads, children or ranks, for what waits for it; the
-    kernel says of each who has it, or frames show it.
-    """
-    ring = _ring(scene)
-    if ring is None:
-        return None
-    links = [f"{edge.source} -> {edge.target} ({edge.evidence})" for edge in ring.edges]
-    way = " -> ".join([*(edge.source for edge in ring.edges), ring.edges[-1].target])
-    trust = 1.0 if ring.sure else _TRUST_IN_FRAMES
-    return Found("; ".join(links), {"ring": way}, trust)
-
-
-def _the_kernel_says_so(scene: Scene) -> Found | None:
-    """The kernel says of each lock, pipe, thread and child of the ring who has it."""
-    ring = _ring(scene)
-    return Found("the kernel says so of each of them") if ring is not None and ring.sure else None
-
-
-def _closed_by_a_preloaded_library(scene: Scene) -> Found | None:
-    """The ring is one rank's own, which stands in a library that is preloaded: that is its lock."""
-    ring, subject = _ring(scene), scene.subject
-    own = ring is not None and subject is not None and ring.ranks == {subject.rank}
-    return in_a_preloaded_library(scene) if own else None
-
-
-def _closed_by_a_full_pipe(scene: Scene) -> Found | None:
-    """The ring is a process that waits for the end of its child, which writes into a full pipe: an
-    output that nobody reads.
-    """
-    ring = _ring(scene)
-    if ring is None or len(ring.ranks) != 1:
-        return None
-    if {edge.kind for edge in ring.edges} != {"process", "pipe"}:
-        return None
-    return pipe_is_full(scene)
-
-
-def _closed_by_a_pipe_of_its_own(scene: Scene) -> Found | None:
-    """The ring is one process that reads a pipe of which only it has the writing end."""
-    ring = _ring(scene)
-    if ring is None or scene.graph is None or {edge.kind for edge in ring.edges} != {"pipe"}:
-        return None
-    around = {node for edge in ring.edges for node in (edge.source, edge.target)}
-    beyond = {edge.target for edge in scene.graph.edges if edge.source in around} - around
-    kinds = [scene.graph.nodes[node].kind for node in around]
-    alone = sum(kind in ("rank", "process", "thread") for kind in kinds) == 1
-    others = any(scene.graph.nodes[node].kind in ("rank", "process", "thread") for node in beyond)
-    return Found("it alone has the writing end") if alone and not others else None
-
-
-def _closed_by_a_child(scene: Scene) -> Found | None:
-    """A child is part of the ring: its parent waits for its end and reads nothing meanwhile."""
-    ring = _ring(scene)
-    if ring is None or not any(edge.kind == "process" for edge in ring.edges):
-        return None
-    pipes = [edge.target for edge in ring.edges if edge.kind == "pipe"]
-    return Found(f"the child uses {pipes[0]}, whose other end is in the ring") if pipes else None
-
-
-DEADLOCK = KnownCause(
-    id="deadlock",
-    title="a deadlock: each waits for the next, the last one for the first",
-    signs=(
-        need(_waits_in_a_ring, 0.9),
-        also(_the_kernel_says_so, 0.3, proves=True),
-        also(_closed_by_a_child, 0.3),
-        unless(_closed_by_a_preloaded_library),
-        unless(_closed_by_a_full_pipe),
-        unless(_closed_by_a_pipe_of_its_own),
-    ),
-    why="Each waits for the next: {ring}. None goes on before the next does, so none ever will.",
-    avoid=(
-        "break the ring: hold no lock across a collective, take locks in the same order everywhere,"
-        " and read a child's output (subprocess.run, Popen.communicate) before waiting for its end",
-    ),
-    references=("https://docs.python.org/3/library/subprocess.html#subprocess.Popen.wait",),
-)
-
-RING_CAUSES = (DEADLOCK,)

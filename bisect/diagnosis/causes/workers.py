@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from ...base.process_facts import Look
 from ...base.words import format_bytes
 from ..frames import format_frame, serves_multiprocessing
-from ..helper_processes import is_idle_worker
+from ..helper_processes import is_idle_worker, is_to_be_given, waits_for_room
 from ..process_snapshot import ProcessSnapshot
 from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -106,6 +107,48 @@ def _a_worker_is_dead(scene: Scene) -> Found | None:
         if looks and looks[-1].state == "Z" and re.match(r"python|pt_|ray::", looks[-1].name):
             return Found(
                 f"{format_process(looks[-1])} is dead", {"worker": format_process(looks[-1])}
+            )
+    return None
+
+
+def _awaits_workers(scene: Scene) -> Found | None:
+    """A rank waits for what its workers make (DataLoader, Pool, datasets.map), or receives of
+    processes of its own that wait for a lock which nobody alive has.
+    """
+    if found := parent_waits_for_workers(scene):
+        return found
+    lost = _want_a_lock_of_the_dead(scene)
+    wait, frame = scene.verdict.waits_for, innermost_python_frame(scene.frames)
+    if lost is None or wait is None or wait.kind not in _INSIDE or frame is None:
+        return None
+    where = format_frame(frame)
+    return Found(f"it waits for its workers in {where}", {"wait": where})
+
+
+def _want_a_lock_of_the_dead(scene: Scene) -> Found | None:
+    """A child failed or was killed, and others wait for a semaphore of processes: all that share it
+    and live, but the rank itself, wait for it.
+    """
+    if scene.subject is None or a_child_died(scene) is None:
+        return None
+    wanting: dict[str, list[Look]] = {}
+    sharers: dict[str, set[int]] = {}
+    for view in _workers(scene):
+        futex = view.call.futex if view.call is not None else None
+        if futex is None or not futex.is_shared_semaphore or futex.sharers is None:
+            continue
+        if is_to_be_given(view) or waits_for_room(view):
+            continue
+        wanting.setdefault(futex.file, []).append(view.look)
+        sharers.setdefault(futex.file, set()).update(futex.sharers)
+    for file, looks in wanting.items():
+        pids = {look.pid for look in looks}
+        if sharers[file] <= {*pids, scene.subject.pid}:
+            more = f" and {len(looks) - 1} more" if len(looks) > 1 else ""
+            waits = "wait" if more else "waits"
+            return Found(
+                f"{format_process(looks[0])}{more} {waits} for a lock of processes that nobody who"
+                " lives has"
             )
     return None
 
@@ -251,8 +294,9 @@ CAUSES = (
         id="worker-dead",
         title="a worker is dead, and its rank still waits for it",
         signs=(
-            need(parent_waits_for_workers, 0.4),
+            need(_awaits_workers, 0.4),
             need(_a_worker_is_dead, 0.55, proves=True),
+            also(_want_a_lock_of_the_dead, 0.5),
             unless(_waits_for_a_pool),
         ),
         why="{worker} ended, and the rank has not noticed: it waits on in {wait}.",

@@ -179,17 +179,32 @@ def read_run(folder: Path | str, limit: float = READ_LIMIT) -> RecordedRun:
 
 
 def read_nodes(folders: Sequence[Path | str], limit: float = READ_LIMIT) -> RecordedRun:
-    """Return what run folders hold as one run: a node's each, where these share no disk.
+    """Return what run folders hold as one run: a node's each, where these share no disk. A folder
+    in which nothing can be read yet, or any more, is left out with a sentence in `missing`, if
+    others have something.
 
-    Raises UsageError if one is no folder of a run.
+    Raises UsageError if one is no folder of a run, or if none has anything.
     """
-    found = []
+    found: list[RecordedRun] = []
+    empty: list[NothingRecorded] = []
     for folder in folders:
-        parts = _read_everything(Path(folder), limit)
+        try:
+            parts = _read_everything(Path(folder), limit)
+        except NothingRecorded as error:
+            empty.append(error)
+            continue
         if parts[0].kind != "run":
             raise UsageError(f"{folder} is the folder of an {parts[0].kind}, not of one run")
         found += parts
-    return _join_parts(Path(folders[0]), found)
+    if not found:
+        raise empty[0]
+    joined = _join_parts(Path(folders[0]), found)
+    left_out = (f"{error}: nothing is known of its node" for error in empty)
+    return replace(joined, missing=(*joined.missing, *left_out))
+
+
+class NothingRecorded(UsageError):
+    """A run folder in which nothing can be read: its node ended first, or has judged nothing."""
 
 
 def _read_everything(folder: Path, limit: float) -> list[RecordedRun]:
@@ -203,7 +218,7 @@ def _read_everything(folder: Path, limit: float) -> list[RecordedRun]:
     all_of_it = [one for one in parts if one.verdict or one.events or one.evidence]
     if not all_of_it:
         why = f" ({'; '.join(found.missing)})" if found.missing else ""
-        raise UsageError(
+        raise NothingRecorded(
             f"{folder} is a folder without a verdict{why}",
             "It takes the folder of a run, an isolation or a matrix: runs/20261120T174812-a1",
         )

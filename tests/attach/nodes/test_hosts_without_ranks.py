@@ -25,9 +25,11 @@ def _host(one: RankFacts, size: str, world: int) -> NodeFacts:
     return node(told, world=world, whole=False)
 
 
-def judged(*answers: NodeFacts | None, silent: bool = False) -> Verdict:
-    """What is said of hosts n1, n2, ...; None has no job, or is not reached."""
-    trouble = "no answer within 30 s" if silent else NO_JOB
+def judged(
+    *answers: NodeFacts | None, silent: bool = False, why: str = "no answer within 30 s"
+) -> Verdict:
+    """What is said of hosts n1, n2, ...; None has no job, or is not reached (`why`)."""
+    trouble = why if silent else NO_JOB
     asked = [
         NodeAnswer(Node(f"n{at}", (), ""), one, "" if one else trouble, not (one or silent))
         for at, one in enumerate(answers, start=1)
@@ -66,3 +68,24 @@ def test_more_ranks_are_missing_than_that_host_has_or_nobody_counts_them() -> No
 def test_a_rank_that_stands_still_by_itself_is_blamed_all_the_same() -> None:
     verdict = judged(_host(rank(0, SLEEP, "clock_nanosleep"), "1", 2), None)
     assert 0 in verdict.ranks.culprit
+
+
+AWAY = "ssh: connect to host n3 port 22: No route to host"
+
+
+def test_the_ranks_of_a_host_that_the_network_does_not_reach_are_lost_with_it() -> None:
+    verdict = judged(waits(0), waits(1), None, silent=True, why=AWAY)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((), (0, 1))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "node-lost"
+    assert "n3 (rank 2) is not seen" in verdict.cause.matched
+
+
+def test_which_of_two_has_them_or_a_host_that_lets_nobody_in_is_not_told() -> None:
+    for answers, why in (
+        ((waits(0, world=3), None, None), AWAY),
+        ((waits(0), waits(1), None), "Permission denied (publickey)"),
+        ((waits(0, world=2), waits(1, world=2), None), AWAY),
+    ):
+        verdict = judged(*answers, silent=True, why=why)
+        assert verdict.cause is None or verdict.cause.id != "node-lost"

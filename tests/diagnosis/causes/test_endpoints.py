@@ -436,3 +436,22 @@ def test_a_server_that_asks_itself_is_told_from_one_that_another_thread_answers(
     accepts = beside(one, ("serve", ("accept STD/socket.py:295",)), call="accept4", args=(3, 0))
     for other in (accepts, asks_itself(OWN)):
         assert "server-asks-itself" not in causes_of((job(world=1), [first(other)]))
+
+
+@pytest.mark.parametrize(
+    ("caller", "is_python"),
+    [
+        ("/venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so", False),
+        ("/usr/lib/python3.11/lib-dynload/_socket.cpython-311-x86_64-linux-gnu.so", True),
+    ],
+)
+def test_what_a_library_asks_of_its_own_server_a_thread_without_python_answers(
+    caller: str, is_python: bool
+) -> None:
+    """An agent of torchrun asks the store that it serves itself, for what another agent sets."""
+    one = asks_itself(OWN, AT_IT)
+    (task,) = one.kernel
+    assert task.syscall is not None
+    asks = replace(one, kernel=(replace(task, syscall=replace(task.syscall, caller=caller)),))
+    found = causes_of((job(world=1), [rank(0, asks)]))
+    assert ("server-asks-itself" in found) == is_python

@@ -221,3 +221,39 @@ def test_beside_another_thread_of_the_job_a_loop_with_an_event_is_a_guess() -> N
         for one in (in_event(0.7, 100.0, ""), in_event(0.5, 101.2, ""))
     )
     assert causes_of(beside_a_waiting_rank(*looks))["polling-loop"].level == "guess"
+
+
+TRACEBACK = (
+    "ERROR:train:batch 22 failed, going on",
+    "Traceback (most recent call last):",
+    '  File "train.py", line 37, in main',
+    "    train_step(model, batch)",
+    "ValueError: expected sequence of length 3 at dim 1 (got 2)",
+)
+
+
+def left_out(*wrote: tuple[str, ...]) -> Facts:
+    """Three ranks, of which the last is at the barrier behind the loop of the others; what each
+    wrote.
+    """
+    reduce = ("all_reduce SP/torch/distributed/distributed_c10d.py:3252", "step train.py:30")
+    barrier = ("barrier SP/torch/distributed/distributed_c10d.py:5356", "main train.py:40")
+    looks = [look(*reduce), look(*reduce), look(*barrier)]
+    ranks = [replace(rank(n, one, one), output=wrote[n]) for n, one in enumerate(looks)]
+    return job("late", 3, pipeline=""), ranks
+
+
+def test_who_wrote_a_traceback_and_went_on_has_swallowed_an_exception() -> None:
+    found = causes_of(left_out((), (), TRACEBACK))
+    assert next(iter(found)) == "swallowed-exception"
+    assert 'wrote "ValueError: expected' in str(found["swallowed-exception"].matched)
+
+
+def test_what_all_ranks_wrote_or_ended_a_thread_is_no_difference_between_them() -> None:
+    for wrote in (
+        (TRACEBACK, (), TRACEBACK),
+        ((), (), ("Exception in thread t:", *TRACEBACK[1:])),
+        ((), (), TRACEBACK[:-1]),
+        ((), (), ("an error: not at the end of any traceback",)),
+    ):
+        assert "swallowed-exception" not in causes_of(left_out(*wrote))

@@ -478,3 +478,30 @@ def test_a_loop_that_takes_tasks_and_catches_what_they_raise_may_have_failed() -
     found = causes_of((job(), [rank(0, one), held(1)]))
     assert "dead-producer" not in found
     assert found["swallowed-exception"].level == "guess"
+
+
+ENDED = ("Exception in thread updater:", "    self.run()", "KeyError: 'embedding'")
+PUSHES = (
+    "Condition.wait STD/threading.py:327",
+    "Queue.get STD/queue.py:171",
+    "Weights.push server.py:42",
+    "Thread.run STD/threading.py:982",
+)
+
+
+def served(*wrote: str, name: str = "Thread-3", **more: Any) -> Facts:
+    """A server of which a thread waits for what another thread is to put, and what it wrote."""
+    one = beside(GETS, (name, PUSHES), **more)
+    return job(), [replace(first(one), output=wrote), held(1)]
+
+
+def test_a_thread_that_ended_by_an_exception_gives_nothing_though_others_wait_for_it_too() -> None:
+    found = causes_of(served(*ENDED))
+    assert next(iter(found)) == "dead-producer"
+    assert "thread updater has ended" in found["dead-producer"].why
+
+
+def test_a_thread_that_is_there_has_not_ended_and_one_at_work_may_give_it() -> None:
+    assert "dead-producer" not in causes_of(served(*ENDED, name="updater"))
+    assert "dead-producer" not in causes_of(served(*ENDED, call="clock_nanosleep"))
+    assert "dead-producer" not in causes_of(served("KeyError: 'embedding'"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.process_facts import Descriptor, Futex, Look, Socket
 from hangbisect.base.rank_facts import MachineFacts
 from hangbisect.diagnosis.helper_processes import is_idle_worker
 from hangbisect.diagnosis.verdict import judge_job
@@ -295,3 +295,45 @@ def test_a_worker_of_a_pool_in_a_queue_of_its_function_has_a_task() -> None:
 def test_a_process_that_takes_its_tasks_from_a_queue_is_idle_there() -> None:
     run = "BaseProcess.run STD/multiprocessing/process.py:108"
     assert is_idle_worker(look(*QUEUE_OF_ITS_OWN, "serve work.py:9", run))
+
+
+def readers(*lock_sharers: int, status: int = -signal.SIGKILL) -> Facts:
+    """A rank that reads what its readers put: one has died, two wait for the lock of their queue,
+    which these processes have mapped.
+    """
+    dead = look(pid=300, ppid=100, state="Z", call="", rung="proc", status=status)
+    waits = look(
+        "SemLock.__enter__ STD/multiprocessing/synchronize.py:95",
+        "Queue.get STD/multiprocessing/queues.py:102",
+        "work train.py:4",
+        "BaseProcess.run STD/multiprocessing/process.py:108",
+        *FORK[2:],
+        call="futex",
+    )
+    (main,) = waits.kernel
+    assert main.syscall is not None
+    futex = Futex(1, 0, file="/dev/shm/sem.x (deleted)", sharers=lock_sharers)
+    kernel = replace(main, syscall=replace(main.syscall, futex=futex))
+    both = [
+        replace(waits, pid=pid, ppid=100, kernel=(replace(kernel, tid=pid),)) for pid in (301, 302)
+    ]
+    pipe = Descriptor(5, "pipe", "pipe:[7]", other_ends=(301, 302, 100))
+    reads = look(
+        *RECEIVES[:2],
+        "Queue.get STD/multiprocessing/queues.py:103",
+        "main train.py:9",
+        call="read",
+        descriptors=(pipe,),
+    )
+    return of(reads, dead, *both)
+
+
+def test_a_reader_that_died_with_the_lock_of_the_queue_is_dead_and_the_others_not_stuck() -> None:
+    found = causes_of(readers(100, 301, 302))
+    assert next(iter(found)) == "worker-dead"
+    assert "python (301) and 1 more wait for a lock of processes" in str(found["worker-dead"])
+
+
+@pytest.mark.parametrize("facts", [readers(100, 301, 302, 303), readers(100, 301, 302, status=0)])
+def test_a_lock_that_one_who_lives_may_have_is_not_of_the_dead(facts: Facts) -> None:
+    assert "worker-dead" not in causes_of(facts)

@@ -12,7 +12,7 @@ import pytest
 from hangbisect.base.errors import UsageError
 from hangbisect.base.events import Said
 from hangbisect.base.json_codec import to_json
-from hangbisect.report.run_reader.run import MOST_BYTES, RecordedRun, read_run
+from hangbisect.report.run_reader.run import MOST_BYTES, RecordedRun, read_nodes, read_run
 from hangbisect.search.cells import RecordedMatrix
 from hangbisect.search.isolation import Isolation
 from hypothesis import given, settings
@@ -51,6 +51,17 @@ def test_a_folder_without_a_run_is_said_with_what_it_should_be(tmp_path: Path) -
         read_run(tmp_path / "nowhere")
     with pytest.raises(UsageError):
         read_run("nul\0byte")
+
+
+def test_of_several_folders_one_without_anything_costs_the_others_nothing(tmp_path: Path) -> None:
+    """A node that lost its power, or whose launcher has not been judged, has left nothing."""
+    empty = tmp_path / "n03"
+    empty.mkdir()
+    found = read_nodes([empty, write_run(tmp_path / "n01")])
+    assert found.outcome == "hang"
+    assert "n03 is a folder without a verdict" in found.missing[-1]
+    with pytest.raises(UsageError, match="without a verdict"):
+        read_nodes([empty, empty])
 
 
 def test_a_verdict_alone_is_a_run(tmp_path: Path) -> None:
