@@ -75,6 +75,6 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['recv', 'wait_for_engine', 'run_front', 'supervise']
-# causes = ["nobody-sends", "server-process-stuck", "deadlock", "unknown"]
+# causes = ["address-taken-over", "nobody-sends", "server-process-stuck", "deadlock", "unknown"]
 # says = ['ApiServer_0']
 # ///
