@@ -84,7 +84,7 @@ if __name__ == "__main__":
 # own_code = true
 # ends = true
 # calls = ['plan_cache', 'run', 'join', 'sleep', 'run_api', 'connect', 'poll', '^$']
-# causes = ["child-died", "worker-dead", "retry-loop", "rank-died"]
+# causes = ["restarted-in-vain", "child-died", "worker-dead", "retry-loop", "rank-died"]
 # says = ['status 1|exit(ed)? (with )?1|code 1|MemoryError|no room']
 # limit = 240
 # ///
