@@ -57,7 +57,7 @@ if __name__ == "__main__":
 # steps = ["ray_get", "script"]
 # after = ["Ray started", ""]
 # own_code = true
-# calls = ['urlopen', 'check_out', 'episode', 'recv', 'readinto']
+# calls = ['urlopen', 'check_out', 'episode', 'recv', 'readinto', 'ray\.get']
 # causes = ["endpoint-silent", "service-silent"]
 # says = ["Simulator", "check_out|urlopen|episode"]
 # needs = ["ray"]

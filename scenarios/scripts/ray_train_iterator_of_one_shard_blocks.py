@@ -53,7 +53,7 @@ if __name__ == "__main__":
 # steps = ["script", "process_group", "training", "ray_fit", "first_batch", "first_collective"]
 # after = ["Process group ready", ""]
 # own_code = true
-# calls = ['flock', 'add_features', 'iter_torch_batches', 'get']
+# calls = ['flock', 'add_features', '_iter_batches', 'get']
 # causes = ["file-lock-held"]
 # says = ['cache\.lock']
 # needs = ["ray", "pyarrow", "pandas"]
