@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -271,6 +272,42 @@ def leftover_server(place: Path, amount: float) -> Iterator[World]:
             os.kill(int(pid), signal.SIGKILL)
 
 
+# A user of a server, outside of its job: it waits until the server says that it is ready, and asks.
+_CLIENT = """
+import sys, time, urllib.request
+server = "http://127.0.0.1:" + sys.argv[1]
+while True:
+    try:
+        urllib.request.urlopen(server + "/health", timeout=5)
+        break
+    except OSError:
+        time.sleep(1)
+time.sleep(2)
+urllib.request.urlopen(server + "/generate", data=b"once upon a time").read()
+"""
+
+
+@contextlib.contextmanager
+def late_client(place: Path, amount: float) -> Iterator[World]:
+    """PORT: a free one, at which somebody asks POST /generate once GET /health is answered."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    words = [sys.executable, "-c", _CLIENT, port]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL, start_new_session=True) as one:
+        try:
+            yield World({"PORT": port})
+        finally:
+            one.kill()
+
+
+@contextlib.contextmanager
+def late_client_and_silent_service(place: Path, amount: float) -> Iterator[World]:
+    """Both."""
+    with silent_service(place, amount) as service, late_client(place, amount) as client:
+        yield World({**service.environment, **client.environment})
+
+
 WORLDS: dict[str, Make] = {
     made.__name__: made
     for made in (
@@ -296,5 +333,7 @@ WORLDS: dict[str, Make] = {
         terminal_and_built,
         silent_nvidia_smi,
         leftover_server,
+        late_client,
+        late_client_and_silent_service,
     )
 }

@@ -25,7 +25,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
 from ..base.process_roles import number_ranks
-from ..diagnosis.blocked_syscalls import CHILD_WAIT_CALLS, SLEEP_CALLS
+from ..diagnosis.blocked_syscalls import CHILD_WAIT_CALLS, SLEEP_CALLS, list_awaited_pids
 from ..diagnosis.helper_processes import put_job_thread_first
 from ..diagnosis.process_snapshot import main_kernel
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals
@@ -363,18 +363,20 @@ def _has_started_the_ranks(
     telling: Mapping[_Family, Mapping[int, RankLocals]],
 ) -> bool:
     """Return whether a process that stands alone does nothing but wait for several that it has
-    started, and that tell different numbers: these are the ranks. A loop over them has left the
-    last number among its locals.
+    started, for their end or for what one of them is to send, and that tell different numbers:
+    these are the ranks. A loop over them has left the last number among its locals.
     """
     if len(members) > 1:
         return False
     (pid,) = members
     task = main_kernel(looks[pid]) if pid in looks else None
     call = task.syscall if task is not None else None
-    if call is None or call.name not in CHILD_WAIT_CALLS | SLEEP_CALLS:
+    below = [one for family, one in telling.items() if family[0] == pid]
+    pids = {child for one in below for child in one}
+    waits = call is not None and call.name in CHILD_WAIT_CALLS | SLEEP_CALLS
+    if not waits and not (pid in looks and list_awaited_pids(looks[pid]) & pids):
         return False
-    started = [told for family, one in telling.items() if family[0] == pid for told in one.values()]
-    numbers = [one.any_number for one in started]
+    numbers = [told.any_number for one in below for told in one.values()]
     return len(numbers) > 1 and len({*numbers} - {None}) == len(numbers)
 
 

@@ -272,6 +272,21 @@ class ClockOffset:
     error: float
 
 
+@dataclass(frozen=True)
+class RestartedProcess:
+    """Processes of one kind that ended one after another, each started in place of the one before,
+    and at least one of them by an error.
+    """
+
+    name: str  # of the last one
+    pid: int
+    times: int  # that one has ended
+    seconds: float  # from when the first was seen to the end of the last
+    status: int | None = None  # of one that was seen before its parent asked; negative: a signal
+    file: str = ""  # a log that the last one wrote, and its last line where that names an error
+    error: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobFacts:
     """The job, as far as who collects knows it when it asks for a diagnosis."""
@@ -303,6 +318,7 @@ class JobFacts:
     starting: str = ""
     # "process 4711 (python), which starts the ranks, waits for what process 4712 is to tell it"
     starter_hears: str = ""
+    restarted: RestartedProcess | None = None  # as the watch around the command has seen it
     lost_nodes: tuple[LostNode, ...] = ()
     clocks: tuple[ClockOffset, ...] = ()  # of the nodes that were judged as one while the job ran
     master_addresses: tuple[str, ...] = ()  # what MASTER_ADDR means here, where that was looked up

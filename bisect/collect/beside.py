@@ -71,13 +71,14 @@ class ProcessesBeside:
 
 
 def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
-    """Return the processes that a process waits for, as far as its connections tell: in a
-    collective, where its rank `is_alone`, whoever is at the other end of one and serves no cluster
-    of Ray's.
+    """Return the processes that a process waits for, as far as its connections tell: where its rank
+    `is_alone` in a collective, or makes the group of all, whoever is at the other end of one and
+    serves no cluster of Ray's, and is no launcher.
     """
     view = merge_looks([look]) if is_alone else None
-    if view is not None and find_group_wait(view) == "collective":
-        return frozenset(p for p in list_connected_pids(look) if not is_service(words_of(p)))
+    if view is not None and find_group_wait(view) in ("collective", "construction"):
+        words = {pid: words_of(pid) for pid in list_connected_pids(look)}
+        return frozenset(p for p, w in words.items() if not (is_service(w) or has_launcher(w)))
     call = look.kernel[0].syscall if look.kernel else None
     if call is not None and any(d.fd in _OUTPUT and d.kind == "pipe" for d in call.descriptors):
         return frozenset()  # who reads what it prints is asked for nothing

@@ -18,7 +18,7 @@ from .rank_connections import find_group_partners
 from .rank_waits import RankWait
 from .rendezvous_claims import claimed_world_size, find_world_size
 from .rounds import OtherRound, find_other_round
-from .server_roles import find_roles
+from .server_roles import find_roles, find_titles
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 
@@ -62,7 +62,7 @@ class Case:
     @cached_property
     def server_roles(self) -> dict[RankId, str]:
         """What ranks of an inference server are called in words."""
-        return find_roles(self.ranks)
+        return find_titles(self.ranks) | find_roles(self.ranks)
 
     def facts(self, rank: RankId) -> RankFacts | None:
         """Return the facts of a rank, None if there are none."""

@@ -284,7 +284,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
     elif cause is not None and cause.id in _STANDS_STILL:
-        cause = _find_cause_of_child(case, scene, failed) or cause
+        cause = _find_cause_of_child(case, scene, failed, cause) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
     return replace(
@@ -326,9 +326,10 @@ def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause 
     return None if cause is None or cause.id == THREAD_STUCK else cause
 
 
-def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause | None:
+def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:
     """Return why the last of the processes stands still that wait for one another below the
-    subject, None if nothing is known of that.
+    subject, None if nothing is known of that, or no more than a guess where that it is this
+    process (`known`) is none.
     """
     subject, last = scene.subject, find_blocked_processes(scene)[-1:]
     if subject is None or not last or last[0].look.pid == subject.pid or not last[0].threads:
@@ -341,7 +342,9 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str]) -> Cause |
     inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
     around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
     cause = _find_cause_in(case, around, inside, failed, asks_thread=True)
-    if cause is None or cause.id in _STANDS_STILL or cause.level == "guess":
+    if cause is None or cause.id in _STANDS_STILL:
+        return None
+    if cause.level == "guess" and known.level != "guess":
         return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
     who = f"It waits for {format_process(last[0].look)}, {whose}"

@@ -8,16 +8,19 @@ ranks out of step, a peer that does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 
-from ..base.identity import ProcessId
+from ..base.addresses import host_of, is_loopback
+from ..base.identity import ProcessId, RankId
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Verdict
+from ..base.verdict_facts import Verdict, Wait
 from ..base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS, list_awaited_pids
+from .frames import serves_multiprocessing
 from .helper_processes import has_failed
+from .request_threads import has_client_inside
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .time_limits import LONGEST_LIMIT, is_asleep, read_time_left
@@ -80,8 +83,8 @@ def find_proof_of_hang(verdict: Verdict, snapshot: Snapshot, graph: WaitGraph) -
 
 def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
     """Return in words why ranks that stand still are only waiting for work to come: each living one
-    is a server without a request. "" if that is not so, or a process of such a server has died of
-    an error: an answer may be to come from there.
+    is a server without a request. "" if that is not so, a process of such a server has died of an
+    error (an answer may be to come from there), or one of them has asked another one.
     """
     living = [facts for facts in ranks if not is_gone(facts)]
     if any(looks and has_failed(looks[-1]) for facts in living for looks in facts.children):
@@ -92,12 +95,38 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
         heard = list_awaited_pids(facts.looks[-1]) if facts.looks else ()
         if any(ProcessId(facts.host, pid) in own for pid in heard):
             return ""
+    own_looks = [look for facts in living for look in _list_own_looks(facts)]
+    if has_client_inside(own_looks, living[0].environment.get("MASTER_PORT", "") if living else ""):
+        return ""
     found = [
         describe_listening(looks, facts.environment.get("MASTER_PORT", ""))
         for facts in living
         if (looks := _list_own_looks(facts))
     ]
     return found[0] if found and len(found) == len(living) and all(found) else ""
+
+
+def find_kept_outside(snapshot: Snapshot, server: Collection[int]) -> RankId | None:
+    """Return a rank for which another one waits in a collective, and which waits for what no
+    process of its `server` (their pids) is to give: the answer of another program, a lock on a
+    file, a pipe with a name. None: no rank shows that its server has a request.
+    """
+    found = snapshot.compare_ranks()
+    missed = {rank for one in found.values() if one.waits_for_peers for rank in one.other_awaited}
+    for rank in missed & {*found}:
+        wait = found[rank].own_wait
+        if not found[rank].waits_for_peers and wait is not None and _is_outside(wait, server):
+            return rank
+    return None
+
+
+def _is_outside(wait: Wait, server: Collection[int]) -> bool:
+    if wait.kind == "socket" and wait.pid is not None:
+        return not wait.is_for_any and wait.pid not in server
+    if wait.kind == "socket":
+        peer = host_of(wait.detail.partition(" ")[0])
+        return "ESTABLISHED" in wait.detail and peer != "" and not is_loopback(peer)
+    return wait.kind in ("lock", "pipe") and wait.what.startswith("/") and wait.pid not in server
 
 
 def _list_own_looks(facts: RankFacts) -> list[Look]:
@@ -125,14 +154,15 @@ def describe_listening(looks: Iterable[Look], store_port: str = "") -> str:
 
 def waits_for_requests(look: Look) -> bool:
     """Return whether the main thread of a process waits for a connection, or in the loop of a
-    server; of which port is not asked.
+    server; of which port is not asked. What serves multiprocessing itself (a fork server, which
+    listens as long as the job runs) is none.
     """
     call = look.kernel[0].syscall if look.kernel else None
     if call is None or look.state in ("T", "t", "D") or call.name not in _SERVES:
         return False
     main = look.main
     frames = [frame for frame in (main.frames if main else ()) if not frame.native]
-    if any("torch/distributed" in frame.file for frame in frames):
+    if any("torch/distributed" in frame.file for frame in frames) or serves_multiprocessing(frames):
         return False
     if call.name in _ACCEPTS:
         return True

@@ -7,12 +7,12 @@ serve_forever; an event loop), and says nothing of what the request waits for.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from ..base.addresses import port_of
 from ..base.process_facts import Kernel, Look, Thread
-from .blocked_syscalls import CHILD_WAIT_CALLS, list_awaited_pids
+from .blocked_syscalls import CHILD_WAIT_CALLS, READ_CALLS, list_awaited_pids
 from .frames import frame_owner, runs_job_code, unqualified_name
 from .helper_processes import is_halted
 from .process_snapshot import ProcessSnapshot, put_thread_first
@@ -90,6 +90,28 @@ def _reads_from_a_client(look: Look, task: Kernel | None) -> bool:
     ports = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"} - {""}
     return any(
         bool(one.local) if one.family == "unix" else port_of(one.local) in ports for one in ends
+    )
+
+
+def has_client_inside(looks: Sequence[Look], store_port: str = "") -> bool:
+    """Return whether a thread of one of these processes waits for what another one of them, or its
+    own, is to send over TCP from a port at which that listens: an answer is to come, and from
+    nobody outside. The job's own store, at `store_port`, counts for nothing.
+    """
+    serving = {
+        port: look.pid
+        for look in looks
+        for one in look.sockets
+        if one.state == "LISTEN" and one.family.startswith("tcp")
+        if (port := port_of(one.local)) not in ("", store_port)
+    }
+    return any(
+        port_of(end.peer) in serving and serving[port_of(end.peer)] in end.peer_pids
+        for look in looks
+        for task in look.kernel
+        if task.syscall is not None and task.syscall.name in READ_CALLS
+        for one in task.syscall.descriptors
+        if (end := one.socket) is not None and end.state == "ESTABLISHED"
     )
 
 

@@ -11,7 +11,7 @@ from ..base.command_words import has_title, program, starts_for_multiprocessing
 from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.library_functions import Role, has_role
 from ..base.process_facts import Frame, Look
-from ..base.process_roles import ServerProcess, find_server_process
+from ..base.process_roles import TITLE, ServerProcess, find_server_process
 from ..base.rank_facts import RankFacts
 
 _SINGLE = re.compile(r"\brank (?:\d+|\?(?: \([^)]*\))?)(?![\d-])")
@@ -39,6 +39,31 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
             found[one.rank] = words[0]
         elif its_program and programs.count(its_program) == 1 and len(programs) > 1:
             found[one.rank] = its_program
+    return found
+
+
+_LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
+
+
+def find_titles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
+    """Return by rank the title that it gave itself (setproctitle), where it has a number and no
+    two have the same: what it is in a server of the user's own. Where all titles end in the number
+    of their ranks, one that has no process is called as they are.
+    """
+    found: dict[RankId, str] = {
+        one.rank: words[0].strip()
+        for one in ranks
+        if isinstance(one.rank, int) and one.looks and has_title(words := one.looks[-1].command)
+        if not words[0].startswith(TITLE) and find_server_process(words) is None
+    }
+    if len({*found.values()}) != len(found):
+        return {}
+    numbers = {rank: _LAST_NUMBER.search(title) for rank, title in found.items()}
+    first = next(iter(found.values()), "")
+    patterns = {_LAST_NUMBER.sub("#", title) for title in found.values()}
+    if len(patterns) == 1 and all(n is not None and int(n[0]) == r for r, n in numbers.items()):
+        rest = (one.rank for one in ranks if isinstance(one.rank, int) and not one.looks)
+        found |= {rank: _LAST_NUMBER.sub(str(rank), first) for rank in rest}
     return found
 
 

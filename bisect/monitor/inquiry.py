@@ -24,18 +24,23 @@ from ..base.rank_state import RankState
 from ..base.words import begin_sentence, format_ranks, format_seconds
 from ..collect.looks import PAUSE, RankClasses, may_pause, waits_for_another
 from ..diagnosis.compilation import describe_who_waits, find_compilations
-from ..diagnosis.proof_of_hang import describe_listening, describe_waiting_for_work
+from ..diagnosis.proof_of_hang import (
+    describe_listening,
+    describe_waiting_for_work,
+    find_kept_outside,
+)
 from ..evidence.look import Target, take_looks
 from ..evidence.machine import read_machine
-from ..evidence.process import runs_python, walk_up, words_of
+from ..evidence.process import family, runs_python, walk_up, words_of
 from ..report.terminal import slow_line
 from . import clocks
 from .finalize import close_job, find_later_proof
 from .inspection import SPAN, Inspection
-from .missing_ranks import only_starts_ranks
+from .missing_ranks import is_of_group_above, only_starts_ranks
 from .rank_exits import find_job_end, find_present
 
 if TYPE_CHECKING:
+    from ..diagnosis.snapshot import Snapshot
     from .job import Job
     from .server import Server
 
@@ -45,13 +50,16 @@ _ASKS_PROCESSES = 2.0  # seconds, for the variables of what a member has started
 _DEEPEST = 8  # processes above a rank that are looked at
 
 
-async def find_server_above(job: Job) -> str:
-    """Return in words which process above the ranks waits for requests, "" if none does.
+async def find_server_above(job: Job, seen: Snapshot) -> str:
+    """Return in words which process above the ranks waits for requests, "" if none does, or a rank
+    is kept by what is outside of all of them while others wait for it: it has a request.
 
     Launchers listen as well: for what they started, and not for work.
     """
     store_ports = {m.environment.get("MASTER_PORT", "") for m in job.members}
     pids = _find_programs_above([m.pid for m in job.members], set(job.outer.pids()))
+    if find_kept_outside(seen, {*pids, *family(pids)}) is not None:
+        return ""
     looks = await take_looks([Target(pid, "rank") for pid in pids])
     return describe_listening(looks, next(iter(store_ports), "")) if len(store_ports) <= 1 else ""
 
@@ -273,18 +281,20 @@ class Inquiry:
         return True
 
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
-        """Return whether the ranks of a script of the user's own only wait for requests, or the
-        script for ranks that it has started and another monitor watches; have them looked at again
-        later then.
+        """Return whether the ranks of a script of the user's own only wait for requests, or another
+        monitor watches those that they wait for: ranks that the script has started, or the rank 0
+        that has started them. Have them looked at again later then.
         """
         job = self.job
         if not job.runs_script or job.is_trial:
             return False
-        if await self._only_starts_ranks():
+        if await self._only_starts_ranks() or await is_of_group_above(job):
             for member in job.members:
                 member.look_again_at = time.monotonic() + job.limits.stall
             return True
-        what = describe_waiting_for_work(inspection.facts()) or await find_server_above(job)
+        what = describe_waiting_for_work(inspection.facts()) or await find_server_above(
+            job, inspection.snapshot()
+        )
         if not what:
             return False
         for member in job.members:

@@ -12,17 +12,26 @@ something else: that is a cause of a hang.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import signal
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ..base.deadline import within
 from ..base.launchers import find_launcher
+from ..base.lazy_dataclass import dataclass
+from ..base.masking import mask_text
 from ..base.proc import read_stat
 from ..base.process_facts import Sample
+from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
 from ..evidence.movement import compare_samples
-from ..evidence.process import find_polling_threads, sample
+from ..evidence.process import exit_code, find_polling_threads, sample, words_of
 
 if TYPE_CHECKING:
     from .job import Job
@@ -131,3 +140,173 @@ def explain_suspension(
 def _seconds_slept() -> float:
     """Return for how many seconds the machine has slept since it was started."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
+_FEWEST_ENDS = 3  # of one kind, before its next one counts as started again
+_LONGEST_TAIL = 8192  # bytes of a log that are read
+_MOST_LOGS = 4  # of one process
+_MOST_DESCRIPTORS = 256
+_OPENS_LOGS = 5.0  # seconds of a process in which it is asked which logs it writes
+_MOST_KINDS = 512
+_LOGS = (".log", ".err", ".out", ".txt", ".stderr")
+_READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
+# How Python names an error in the last line of a traceback, and how logs do.
+_ERROR = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception)\b.*|.*\b(?:FATAL|CRITICAL|ERROR)\b.*")
+_SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
+_LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
+# Ends that tell of no error: it was done, or asked to end.
+_NO_ERRORS = frozenset([None, 0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP])
+_Kind = tuple[int, tuple[str, ...]]  # the parent, and the words of a command without numbers
+
+
+@dataclass
+class _Child:
+    """One process below a command, as the samples show it."""
+
+    kind: _Kind
+    name: str
+    started: int  # clock ticks after boot
+    since: float
+    logs: dict[str, None] = field(default_factory=dict)  # files that it writes
+    status: int | None = None
+
+
+@dataclass
+class _Ends:
+    """How processes of one kind have ended."""
+
+    since: float  # when the first of them was seen
+    first_end: float
+    times: int = 0
+    last: float = 0.0
+    longest: float = 0.0  # seconds that one of them has lived
+    name: str = ""
+    pid: int = 0
+    status: int | None = None
+    file: str = ""
+    error: str = ""
+
+    @property
+    def are_errors(self) -> bool:
+        """Whether it was often enough, and not each of them well."""
+        return self.times >= _FEWEST_ENDS and (self.status is not None or bool(self.error))
+
+    def make_facts(self) -> RestartedProcess:
+        """Return it as a diagnosis takes it."""
+        return RestartedProcess(
+            self.name,
+            self.pid,
+            self.times,
+            round(self.last - self.since, 1),
+            self.status,
+            self.file,
+            self.error,
+        )
+
+
+class EndedChildren:
+    """The processes below a command that end by an error, and others like them that are started in
+    their place: how often, and what the last one said in a log of its own.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has ended yet."""
+        self._now = 0.0
+        self._living: dict[int, _Child] = {}
+        self._ends: dict[_Kind, _Ends] = {}
+
+    def note(self, pids: Iterable[int], now: float) -> None:
+        """See which of these processes are new, and which are gone since the last time."""
+        self._now, seen = now, dict[int, _Child]()
+        for pid in pids:
+            about = read_stat(pid)
+            if about is None:
+                continue
+            child = self._living.get(pid)
+            if child is None or child.started != about.started:
+                kind = about.ppid, tuple(re.sub(r"\d+", "#", word) for word in words_of(pid))
+                child = _Child(kind, about.comm, about.started, now)
+            if about.state in "ZX":
+                child.status = exit_code(pid)
+            elif now - child.since < _OPENS_LOGS:
+                child.logs.update(dict.fromkeys(_list_logs(pid)))
+            seen[pid] = child
+        for pid, child in self._living.items():
+            if seen.get(pid) is not child and child.kind[1]:
+                self._note_end(pid, child, now)
+        self._living = seen
+
+    def _note_end(self, pid: int, child: _Child, now: float) -> None:
+        if child.kind not in self._ends and len(self._ends) >= _MOST_KINDS:
+            del self._ends[next(iter(self._ends))]
+        ends = self._ends.setdefault(child.kind, _Ends(child.since, now))
+        ends.times += 1
+        ends.last, ends.longest = now, max(ends.longest, now - child.since)
+        ends.name, ends.pid = child.name, pid
+        ends.status = child.status if child.status not in _NO_ERRORS else ends.status
+        written = time.time() - (now - child.since) - _SAME_TIME
+        with contextlib.suppress(TimeoutError, OSError):
+            logs = [*child.logs][:_MOST_LOGS]
+            file, error = within(_READING_LIMIT, _read_error, logs, written) if logs else ("", "")
+            if error:
+                ends.file, ends.error = file, mask_text(error)
+
+    def find_restarted(self) -> RestartedProcess | None:
+        """Return what has ended by an error again and again, None if nothing has, or if one that
+        came in its place has lived for much longer than any before.
+        """
+        lasting = {one.kind for one in self._living.values() if self._lasts(one)}
+        found = [
+            ends for kind, ends in self._ends.items() if ends.are_errors and kind not in lasting
+        ]
+        most = max(found, key=lambda ends: ends.times, default=None)
+        return most.make_facts() if most is not None else None
+
+    def _lasts(self, child: _Child) -> bool:
+        ends = self._ends.get(child.kind)
+        allowed = 2 * ends.longest + _LONGER if ends is not None else 0.0
+        return ends is not None and child.since >= ends.last and self._now - child.since > allowed
+
+    def select_others(self, pids: Iterable[int]) -> list[int]:
+        """Return those of these processes that are none in the place of one that ended so: that
+        they come and go moves nothing on.
+        """
+        return [pid for pid in pids if not self._is_in_place_of_one(pid)]
+
+    def _is_in_place_of_one(self, pid: int) -> bool:
+        child = self._living.get(pid)
+        ends = self._ends.get(child.kind) if child is not None else None
+        if child is None or ends is None or not ends.are_errors or self._lasts(child):
+            return False
+        return child.since >= ends.first_end
+
+
+def _list_logs(pid: int) -> list[str]:
+    """Return the files that a process has open and that have a name as logs have it."""
+    found = []
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_DESCRIPTORS]:
+            path = os.readlink(f"/proc/{pid}/fd/{name}")
+            if path.startswith("/") and path.endswith(_LOGS):
+                found.append(path)
+    return found
+
+
+def _read_error(files: Sequence[str], since: float) -> tuple[str, str]:
+    """Return the first of these files, written after `since` (on the wall clock), whose last line
+    names an error, and that line; "" for none. May block.
+    """
+    for path in files:
+        try:
+            with open(path, "rb") as log:
+                if os.fstat(log.fileno()).st_mtime < since:
+                    continue
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _LONGEST_TAIL))
+                lines = log.read(_LONGEST_TAIL).decode(errors="replace").split("\n")
+        except OSError:
+            continue
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        if _ERROR.fullmatch(last):
+            return path, last[:300]
+    return "", ""

@@ -24,13 +24,7 @@ from ..base.variables import LEAD_VARIABLE
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead, Signpost
 from ..link.messages import NodeWord
-async def listen_at(
-    lead: Lead | Signpost, addresses: Sequence[Address], *, is_on_one_machine: bool = False
-) -> str:
-    """Have a lead, or who knows one, listen at the first address that is this machine's and that
-    others reach; return "", else why there is none. `is_on_one_machine`: all nodes of the job are
-    on this one.
-    """
+from ..rank.our_folders import bases
 from .copy_run import write
 
 FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs take the first ones
@@ -83,7 +77,6 @@ async def listen_at(
     """Have a lead, or who knows one, listen at the first address that is this machine's and that
     others reach; return "", else why there is none. `is_on_one_machine`: all nodes of the job are
     on this one.
-    """
     """
     why = "no address for it"
     for address, port in addresses:

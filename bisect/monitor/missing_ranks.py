@@ -4,15 +4,21 @@ that a program of the user's own has started by multiprocessing.
 They call nothing that the watch knows: no process group, none of the libraries. So the program
 itself passes for the only rank, and what it has started for its children. Their stacks tell which
 numbers they have (dumps/facts_in_stack.py), as they do to `attach`. Pure.
+
+Ranks of one group may be of several programs, each with a monitor of its own (a trainer, and the
+workers of its engine): a rank that waits for the world finds the others below it, and rank 0 at the
+store, which that one serves (torch/distributed/rendezvous.py, _create_c10d_store).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Sequence
+import re
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.command_words import has_launcher, has_title
 from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import DIALECTS, RANK_VARIABLES
@@ -22,10 +28,13 @@ from ..base.process_facts import Look
 from ..base.process_roles import find_actor
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_history import SILENT
-from ..diagnosis.process_snapshot import find_descendants
+from ..diagnosis.blocked_syscalls import list_connected_pids
+from ..diagnosis.process_snapshot import find_descendants, merge_looks
+from ..diagnosis.public_calls import find_group_wait
+from ..diagnosis.rendezvous_claims import read_group_values
 from ..diagnosis.snapshot import Snapshot
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals
-from ..evidence.process import exit_code, family, variables_of, words_of
+from ..evidence.process import exit_code, family, variables_of, walk_up, words_of
 from .job_activity import Stillness
 
 if TYPE_CHECKING:
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
 
 
 SEARCH_EVERY = 1.0  # seconds
+_DEEPEST = 8  # processes above a rank that are looked at
 
 
 class MissingRanks:
@@ -100,9 +110,42 @@ async def find_silent_ranks(job: Job) -> list[RankFacts]:
     run, and those that died before.
     """
     absent = sorted(job.members.expected - set(job.members.by_rank))
-    pids = _find_processes(job, absent) if absent or job.members.unnamed else {}
+    first = await _find_at_store(job) if 0 in absent and job.runs_script else {}
+    others = [rank for rank in absent if rank not in first]
+    pids = first | (_find_processes(job, others) if others or job.members.unnamed else {})
     left = [rank for rank in absent if rank not in pids]
     return [*await _gather_facts(job, sorted(pids), pids), *_find_dead(job, left)]
+
+
+async def _find_at_store(job: Job) -> dict[int, list[int]]:
+    """Return the process of rank 0, by its number, where a rank that makes the group of all has one
+    connection, to a process that is no launcher and makes it as rank 0; {} for any other.
+    """
+    from ..evidence.look import Target, take_looks
+
+    known = {m.pid for m in job.members}
+    found: set[int] = set()
+    for look in (m.looks[-1] for m in job.members if m.looks):
+        view = merge_looks([look])
+        if view is not None and find_group_wait(view) == "construction":
+            found |= list_connected_pids(look) - known
+    if len(found) != 1 or has_launcher(words_of(min(found))):
+        return {}
+    (owner,) = await take_looks([Target(min(found), "rank")]) or (None,)
+    view = merge_looks([owner]) if owner is not None else None
+    told = read_group_values(view.frames) if view is not None else {}
+    return {0: [min(found)]} if told.get("rank") == 0 else {}
+
+
+async def is_of_group_above(job: Job) -> bool:
+    """Return whether the members make the group of all with a rank 0 that is a process above them:
+    that one has a monitor of its own, which sees them too.
+    """
+    if 0 in job.members.by_rank:
+        return False
+    found = await _find_at_store(job)
+    above = {pid for m in job.members for pid in walk_up(m.pid, _DEEPEST)}
+    return bool(found) and found[0][0] in above
 
 
 def _find_dead(job: Job, absent: list[int]) -> list[RankFacts]:
@@ -171,7 +214,7 @@ def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
     spawned = {p: kind for p in siblings if p not in known and (kind := _kind_of_spawned(p))}
     # Of Ray's actors those of the same class as the ranks that are known, where there are such.
     alike = [p for p, kind in spawned.items() if kind in kinds]
-    silent = sorted(alike or spawned)
+    silent = sorted(alike or (p for p, kind in spawned.items() if not has_title(words_of(p))))
     return (
         {r: [p] for r, p in zip(absent, silent, strict=True)} if len(silent) == len(absent) else {}
     )
@@ -179,13 +222,16 @@ def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
 
 def _kind_of_spawned(pid: int) -> str:
     """Return how a process was started that may be a rank and has not said so: by multiprocessing,
-    or as an actor of Ray, by its class; "" for any other.
+    or as an actor of Ray, by its class, or the title that it gave itself, without numbers; "" for
+    any other.
     """
     words = words_of(pid)
     if any("multiprocessing.spawn" in word for word in words):
         return "spawn"
     actor = find_actor(words)
-    return f"ray::{actor.partition('.')[0]}" if actor else ""
+    if actor:
+        return f"ray::{actor.partition('.')[0]}"
+    return re.sub(r"\d+", "#", words[0]) if has_title(words) else ""
 
 
 async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
@@ -269,6 +315,74 @@ def take_spawned_ranks(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapsho
         return job, seen
     numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
     return replace(job, world_size=len(ranks), local_ranks=numbers), Snapshot(ranks)
+
+
+def take_ranks_of_group(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:
+    """Return the job and its ranks, with those that make the same group of all below its only rank:
+    their frames say their numbers and as many ranks, and they have a connection to its process. Who
+    was started with such a one, and like it, is one of those that have not come, where there are
+    as many. Else what was given.
+    """
+    if job.pipeline or len(seen.ranks) != 1:
+        return job, seen
+    (alone,) = seen.single_ranks.ranks or (None,)
+    view = alone.view if alone is not None else None
+    if alone is None or view is None or alone.group != "construction":
+        return job, seen
+    (program,) = seen.ranks
+    size = read_group_values(view.frames).get("world_size", 0)
+    came = _find_who_came(program, size)
+    if not came:
+        return job, seen
+    missing = [n for n in range(size) if n not in came and n != program.rank]
+    came |= _find_who_did_not_come(program, came, missing)
+    ranks = (program, *(_make_rank(program, came[number], number) for number in sorted(came)))
+    numbers = tuple(sorted(facts.rank for facts in ranks if isinstance(facts.rank, int)))
+    return replace(job, world_size=size, local_ranks=numbers), Snapshot(
+        sorted(ranks, key=lambda facts: facts.rank)
+    )
+
+
+def _find_who_came(program: RankFacts, size: int) -> dict[int, Sequence[Look]]:
+    """Return by number the processes below a rank that make a group of `size` with it."""
+    found: dict[int, Sequence[Look]] = {}
+    for looks in program.children:
+        view = merge_looks(looks)
+        if view is None or find_group_wait(view) != "construction":
+            continue
+        told = read_group_values(view.frames)
+        number = told.get("rank", -1)
+        is_of_it = told.get("world_size") == size and program.pid in list_connected_pids(view.look)
+        if is_of_it and 0 <= number < size and number not in (program.rank, *found):
+            found[number] = looks
+    return found
+
+
+def _find_who_did_not_come(
+    program: RankFacts, came: Mapping[int, Sequence[Look]], missing: Sequence[int]
+) -> dict[int, Sequence[Look]]:
+    """Return by number the processes that were started with those that came, and like them, in
+    their order: {} where there are more or fewer of them than are missing.
+    """
+    ours = {looks[-1].pid for looks in came.values()}
+    like = {(looks[-1].ppid, _kind_by_look(looks[-1])) for looks in came.values()}
+    silent = sorted(
+        (
+            looks
+            for looks in program.children
+            if looks and looks[-1].pid not in ours
+            if (looks[-1].ppid, _kind_by_look(looks[-1])) in like
+        ),
+        key=lambda looks: looks[-1].pid,
+    )
+    return dict(zip(missing, silent, strict=True)) if len(silent) == len(missing) else {}
+
+
+def _kind_by_look(one: Look) -> str:
+    """Return how a process was started, or the title that it gave itself, without numbers."""
+    if has_title(one.command):
+        return re.sub(r"\d+", "#", one.command[0])
+    return "spawn" if _is_started_by_multiprocessing(one) else " ".join(one.command)
 
 
 def _find_ranks(program: RankFacts) -> list[RankFacts]:

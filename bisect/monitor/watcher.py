@@ -105,6 +105,7 @@ class LauncherSupervisor:
         self.socket = SupervisorSocket(self.hear, self._hear_front, self.stop)
         self._family_found: ProcessFamily | None = None
         self._stillness: Any = None
+        self._ended: Any = None  # processes that come in the place of others
         self.reports: Any = None
         self.agents: OtherAgents | None = None  # of a job on several nodes, before it has ranks
 
@@ -242,15 +243,16 @@ class LauncherSupervisor:
 
     def _sample(self, now: float) -> None:
         from ..evidence.process import descendants, leave_out_services
-        from .job_activity import Stillness
+        from .job_activity import EndedChildren, Stillness
 
         if self._stillness is None:
-            self._stillness = Stillness()
+            self._stillness, self._ended = Stillness(), EndedChildren()
         if self._is_held():
             self.at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
             return
         pids = leave_out_services([self.pid, *descendants([self.pid])])
-        stirred = self._stillness.stirred_at(pids)
+        self._ended.note(pids, now)
+        stirred = self._stillness.stirred_at(self._ended.select_others(pids))
         self.at.stirred = max(self.at.stirred, stirred)
 
     def _is_held(self) -> bool:
@@ -318,7 +320,14 @@ class LauncherSupervisor:
 
         around, at = self.around, self.at
         judged = await judge_from_outside(
-            outside, ended, around.command, around.table, at.began, at.looked - at.stirred, since
+            outside,
+            ended,
+            around.command,
+            around.table,
+            at.began,
+            at.looked - at.stirred,
+            since,
+            self._ended.find_restarted() if self._ended is not None else None,
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
@@ -329,12 +338,16 @@ class LauncherSupervisor:
         return judged, is_tried or is_proved
 
     def _may_go_on(self, judged: LauncherJudgement) -> bool:
-        """Return whether what stands still waits for work, or wakes by itself before long."""
+        """Return whether what stands still waits for work, or wakes by itself before long: not if
+        it sleeps until it starts what has ended by an error again and again.
+        """
         from ..collect.looks import wakes_soon
         from ..diagnosis.proof_of_hang import describe_waiting_for_work
         from .clocks import IN_DOUBT
 
         seen, limit = judged[2], IN_DOUBT * self.around.stall
+        if judged[1].restarted is not None and judged[1].restarted.error:
+            return False
         return bool(describe_waiting_for_work(seen.ranks)) or any(
             wakes_soon(facts, seen.waits.get(facts.rank), limit) for facts in seen.ranks
         )
@@ -438,6 +451,9 @@ class LauncherSupervisor:
         at = self.at
         if now < at.looked + AFTER_A_VERDICT or at.stirred <= at.looked:
             return
+        restarted = self._ended.find_restarted() if self._ended is not None else None
+        if restarted is not None and restarted.error:
+            return  # what comes and goes moves nothing on
         if moved := (await self._look()).moved():
             self.verdict = None
             print_line(f"Taken back: it moves again ({moved}); watching on")

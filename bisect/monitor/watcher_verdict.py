@@ -25,7 +25,7 @@ from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..base.process_facts import Look
-from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts
+from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, RankFacts, RestartedProcess
 from ..base.rank_history import SILENT
 from ..base.variables import PACKAGE_VARIABLE
 from ..base.verdict_facts import Ranks, Verdict
@@ -287,8 +287,11 @@ async def judge_from_outside(
     started: float,
     still: float | None = None,
     late_since: float | None = None,
+    restarted: RestartedProcess | None = None,
 ) -> LauncherJudgement:
-    """Return the verdict on a job of which no rank has spoken, and what it rests on."""
+    """Return the verdict on a job of which no rank has spoken, and what it rests on; `restarted`:
+    what has ended again and again below it.
+    """
     now = time.monotonic()
     ranks = outside.facts(started)
     facts = JobFacts(
@@ -305,6 +308,7 @@ async def judge_from_outside(
         to_verdict=round(now - late_since, 3) if late_since else None,
         versions={"hangbisect": VERSION},
         machine=await read_machine(since=started),
+        restarted=restarted,
     )
     seen = Snapshot(ranks)
     if outside.rank_of and ended in NOTHING_MOVES:

@@ -28,7 +28,7 @@ from ..base.words import (
 from ..diagnosis.compilation import describe_compilations
 from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
 from ..diagnosis.process_snapshot import merge_looks
-from ..diagnosis.server_roles import find_roles, put_roles
+from ..diagnosis.server_roles import find_roles, find_titles, put_roles
 from ..search.trial_results import estimate_proof
 from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows, make_rows
 
@@ -75,7 +75,10 @@ def word_verdict(
     rows = [*add_detail(head, chain_texts(verdict, room)), *middle, *proof]
     kept = limit_rows(rows, most - count_lines(end))
     answer = Answer(_word_verdict_headline(verdict, ranks), (*kept, *end))
-    roles = find_roles(ranks) or {one.rank: one.role for one in verdict.where if one.role}
+    titles = find_titles(ranks)
+    told = {one.rank: one.role for one in verdict.where if one.role and one.rank not in titles}
+    roles = find_roles(ranks) or told
+    answer = _add_titles(answer, {r: title for r, title in titles.items() if r not in roles})
     return change_texts(_call_by_roles(answer, roles), mask_text)
 
 
@@ -85,6 +88,16 @@ def _word_disagreements(verdict: Verdict) -> list[Row]:
     """
     notes = verdict.notes[:_MOST_DISAGREEMENTS] if verdict.component == "launcher" else ()
     return [row for note in notes for row in make_rows("nodes", note)]
+
+
+def _add_titles(answer: Answer, titles: Mapping[RankId, str]) -> Answer:
+    """Return an answer with the title of a culprit behind its number."""
+    named = {rank: f"{name_rank(rank)} ({title})" for rank, title in titles.items()}
+    rows = (
+        replace(row, text=put_roles(row.text, named)) if row.label == "culprit" else row
+        for row in answer.rows
+    )
+    return replace(answer, rows=tuple(rows)) if named else answer
 
 
 def _call_by_roles(answer: Answer, roles: Mapping[RankId, str]) -> Answer:

@@ -12,7 +12,7 @@ from hangbisect.attach.ranks import (
     ranks_from_environment,
     read_ranks_from_stacks,
 )
-from hangbisect.base.process_facts import Frame, Look
+from hangbisect.base.process_facts import Descriptor, Frame, Look
 from hangbisect.dumps.facts_in_stack import read_rank_locals
 from hypothesis import given
 from hypothesis import strategies as st
@@ -299,6 +299,16 @@ def test_who_only_waits_for_ranks_that_it_has_started_is_none_of_them(call: str)
     found = read_ranks_from_stacks(processes, looks)
     assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1, 103: 2}
     assert {rank.world for rank in found} == {3}
+
+
+def test_who_waits_for_the_word_of_one_of_its_ranks_is_none_of_them() -> None:
+    """An engine that reads the ready pipe of its first worker."""
+    processes = table(process(100), *(process(pid, 100) for pid in (101, 102)))
+    end = Descriptor(3, "pipe", "pipe:[7]", other_ends=(101,))
+    hears = look(pid=100, call="read", descriptors=(end,))
+    engine = replace(told(1, 100), kernel=hears.kernel)
+    found = read_ranks_from_stacks(processes, {100: engine, 101: told(0, 101), 102: told(1, 102)})
+    assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1}
 
 
 def test_who_waits_for_something_else_than_its_numbered_helpers_is_the_rank() -> None:

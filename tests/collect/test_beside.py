@@ -90,6 +90,14 @@ def test_who_is_at_the_other_end_of_a_group_is_followed_too() -> None:
         # Of several ranks they are most often what the others are, and services of a library.
         two = [(rank, inside), (rank + 1, inside)]
         assert ProcessesBeside().find(two, {rank, rank + 1}) == {}
+        makes = look(
+            "_new_process_group_helper SP/torch/distributed/distributed_c10d.py:2169",
+            "init_process_group SP/torch/distributed/distributed_c10d.py:1899",
+            "main train.py:3",
+            pid=rank,
+            sockets=ends,
+        )
+        assert server in ProcessesBeside().find([(rank, makes)], {rank})
         outside = look("main train.py:3", pid=rank, sockets=ends)
         assert ProcessesBeside().find([(rank, outside)], {rank}) == {}
 

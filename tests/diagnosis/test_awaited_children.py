@@ -71,6 +71,22 @@ def test_it_is_no_proof_that_the_rank_hangs() -> None:
     assert find_proof_of_hang(verdict, snapshot, graph) == ""
 
 
+def test_a_guess_why_it_stands_still_says_more_than_a_guess_that_it_does() -> None:
+    """Where another process may have the end of the pipe as well, neither is more than that."""
+    frames = ("SemLock.__enter__ STD/multiprocessing/synchronize.py:95", "act train.py:17")
+    actor = process(502, 100, look(*frames, *SPAWNED, args=SHARED))
+    end = Descriptor(3, "pipe", "pipe:[7]", other_ends=(502, 600))
+    asks = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "learn train.py:25",
+        call="read",
+        descriptors=(end,),
+    )
+    cause = cause_of(asks, actor)
+    assert cause is not None
+    assert (cause.id, cause.level) == ("dead-owner", "guess")
+
+
 def test_of_one_that_nothing_explains_it_is_that_it_is_stuck() -> None:
     waits = process(502, 501, look("work model.py:9", *SPAWNED, call="recvfrom"))
     cause = cause_of(ASKS, ENGINE, waits)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from hangbisect.base.process_facts import Descriptor, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.proof_of_hang import (
     describe_listening,
     describe_waiting_for_work,
+    find_kept_outside,
     find_proof_of_hang,
 )
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.verdict_rows import word_verdict
 
-from .made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank
+from .made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank, silent_peer
 
 LISTENS = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
 EVENT_LOOP = look(
@@ -151,3 +152,75 @@ def test_ranks_that_hear_one_another_do_not_wait_for_work_though_each_listens() 
 
     assert describe_waiting_for_work([hears(0, 101), hears(1, 100)]) == ""
     assert describe_waiting_for_work([hears(0, 700), hears(1, 800)])  # of others, its clients
+
+
+def test_a_server_that_a_process_of_its_own_has_asked_does_not_wait_for_work() -> None:
+    """A thread that reads a stream of its own server; a client that was started beside it."""
+
+    def asks(pid: int, *ends: int, port: int = 8000) -> Look:
+        socket = Socket(
+            9, "tcp", "127.0.0.1:50000", f"127.0.0.1:{port}", "ESTABLISHED", peer_pids=ends
+        )
+        named = (Descriptor(9, "socket", "socket:[9]", socket=socket),)
+        return look("readinto STD/socket.py:706", pid=pid, call="recvfrom", descriptors=named)
+
+    def served(*children: Look, **environment: str) -> str:
+        own = tuple((one,) for one in children)
+        return describe_waiting_for_work(
+            [rank(0, EVENT_LOOP, children=own, environment=environment)]
+        )
+
+    assert served(asks(300, 100)) == ""
+    inside = rank(0, EVENT_LOOP)
+    with_thread = replace(
+        inside,
+        looks=tuple(
+            replace(one, kernel=(*one.kernel, replace(asks(100, 100).kernel[0], tid=907)))
+            for one in inside.looks
+        ),
+    )
+    assert describe_waiting_for_work([with_thread]) == ""
+    assert served(asks(300, 700))  # a server of somebody else's, at the same port
+    assert served(asks(300, 100, port=9000))
+    store = replace(LISTENS, local="127.0.0.1:29500")
+    both = replace(EVENT_LOOP, sockets=(LISTENS, store))
+    asked = ((asks(300, 100, port=29500),),)
+    for master, waits in (("29500", True), ("", False)):
+        facts = rank(0, both, children=asked, environment={"MASTER_PORT": master})
+        assert bool(describe_waiting_for_work([facts])) is waits
+
+
+def test_a_fork_server_is_no_server_that_waits_for_work() -> None:
+    """It listens for its own program as long as that runs."""
+    fork_server = look(
+        "EpollSelector.select STD/selectors.py:468",
+        "main STD/multiprocessing/forkserver.py:218",
+        "<module> <string>:1",
+        pid=300,
+        call="epoll_wait",
+        sockets=(LISTENS,),
+        descriptors=(Descriptor(3, "socket", "socket:[3]", socket=LISTENS),),
+    )
+    learner = look("Connection._recv STD/multiprocessing/connection.py:395", call="read")
+    assert describe_listening([fork_server]) == ""
+    assert describe_waiting_for_work([rank(0, learner, children=((fork_server,),))]) == ""
+
+
+def test_ranks_that_are_kept_by_what_is_outside_of_their_server_have_a_request() -> None:
+    def kept(wait: Look, *server: int) -> object:
+        return find_kept_outside(Snapshot([rank(0, ALL_REDUCE), rank(1, wait)]), server)
+
+    def asks(*ends: int, peer: str = "127.0.0.1:9") -> Look:
+        named = (silent_peer(peer, peer_pids=ends),)
+        return look("get SP/requests/api.py:87", call="recvfrom", descriptors=named)
+
+    assert kept(asks(700)) == 1
+    assert kept(asks(700), 700) is None  # its API server, which has nothing for it
+    assert kept(asks(peer="10.0.0.1:443")) == 1
+    assert kept(asks()) is None  # of this machine, and nobody knows whose
+    fifo = Descriptor(3, "fifo", "/data/feed")
+    opens = look("load train.py:3", call="openat", path="/data/feed", descriptors=(fifo,))
+    assert kept(opens) == 1
+    assert kept(ALL_REDUCE) is None
+    assert kept(look("Queue.get STD/queue.py:171", "loop train.py:3")) is None
+    assert find_kept_outside(Snapshot([rank(0, SLEEP), rank(1, asks(700))]), ()) is None

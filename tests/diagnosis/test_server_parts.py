@@ -8,7 +8,7 @@ from hangbisect.base.identity import UnknownRank
 from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.server_roles import find_roles
+from hangbisect.diagnosis.server_roles import find_roles, find_titles
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
@@ -89,3 +89,22 @@ def test_ranks_whose_number_nobody_knows_go_by_their_programs_where_these_differ
     same = runs(70, "python", "a/train.py", "--port", "1")
     assert find_roles([train, same]) == {}
     assert find_roles([rollout, train, same]) == {rollout.rank: "rollout.py"}
+
+
+def test_numbered_ranks_are_told_by_the_titles_that_they_gave_themselves() -> None:
+    """The number stays: whoever looks for a rank finds it by that."""
+
+    def titled(number: int, title: str) -> RankFacts:
+        one = waits_for_the_engine(number)
+        return replace(one, looks=tuple(replace(each, command=(title,)) for each in one.looks))
+
+    ranks = [titled(0, "textserve::worker_TP0"), titled(1, "textserve::worker_TP1")]
+    assert find_titles(ranks) == {0: "textserve::worker_TP0", 1: "textserve::worker_TP1"}
+    absent = rank(2, alive=False, never_started=True)
+    assert find_titles([*ranks, absent])[2] == "textserve::worker_TP2"
+    unlike = [titled(0, "worker 5"), titled(1, "worker 6"), absent]
+    assert find_titles(unlike) == {0: "worker 5", 1: "worker 6"}
+    assert find_titles([titled(0, "train"), titled(1, "train")]) == {}
+    assert find_titles([titled(0, "ray::Trainer.fit"), titled(1, "VLLM::Worker_TP1")]) == {}
+    words = [waits_for_the_engine(0)]
+    assert find_titles([replace(words[0], looks=(look("f train.py:1"),))]) == {}

@@ -4,17 +4,18 @@ program itself only waits for them, and is none.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hangbisect.base.process_facts import Look
+from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 from hangbisect.monitor import missing_ranks
-from hangbisect.monitor.missing_ranks import take_spawned_ranks
+from hangbisect.monitor.missing_ranks import take_ranks_of_group, take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
 
@@ -186,3 +187,103 @@ def test_who_has_started_ranks_of_one_of_several_nodes_is_none_itself(
     assert missing_ranks.only_starts_ranks(alone) == is_so  # type: ignore[arg-type]
     launched = SimpleNamespace(**{**vars(alone), "place": {"launcher": "torchrun"}})
     assert not missing_ranks.only_starts_ranks(launched)  # type: ignore[arg-type]
+
+
+# ---- ranks of one group that are of several programs ---------------------------------------------
+
+STORE = "SP/torch/distributed/rendezvous.py"
+C10D = "SP/torch/distributed/distributed_c10d.py"
+
+
+def makes_group(number: int, pid: int, size: int = 3, peer: int = 100, **more: Any) -> Look:
+    """A process in init_process_group, with a connection to the store of `peer`."""
+    socket = Socket(7, "tcp", "127.0.0.1:5", "127.0.0.1:2900", "ESTABLISHED", peer_pids=(peer,))
+    one = look(
+        f"_create_c10d_store {STORE}:199",
+        f"init_process_group {C10D}:1892",
+        "work engine.py:14",
+        pid=pid,
+        call="poll",
+        sockets=(socket,),
+        **more,
+    )
+    told = (("rank", str(number)), ("world_size", str(size)))
+    (thread,) = one.threads
+    frames = tuple(
+        replace(frame, locals=told) if "torch" in frame.file else frame for frame in thread.frames
+    )
+    return replace(one, threads=(replace(thread, frames=frames),))
+
+
+def titled(one: Look, title: str) -> Look:
+    return replace(one, command=(title,))
+
+
+def trainer(*children: Look, size: int = 3) -> RankFacts:
+    return replace(rank(0, makes_group(0, 100, size)), children=tuple((one,) for one in children))
+
+
+HEARS = look("Socket.recv_string SP/zmq/sugar/socket.py:968", "work engine.py:36", call="poll")
+
+
+def grouped(facts: RankFacts) -> tuple[JobFacts, Snapshot]:
+    return take_ranks_of_group(job("still", **OUR_OWN), Snapshot([facts]))
+
+
+def test_ranks_of_another_program_that_came_to_the_same_group_are_ranks() -> None:
+    """None of them has never been started, and it is the one that has not come who is to blame."""
+    came = titled(makes_group(1, 110, ppid=105), "Engine::Worker_TP0")
+    stays = titled(replace(HEARS, pid=111, ppid=105), "Engine::Worker_TP1")
+    facts, seen = grouped(trainer(look("<module> engine.py:47", pid=105, ppid=100), came, stays))
+    assert [(one.rank, one.pid) for one in seen.ranks] == [(0, 100), (1, 110), (2, 111)]
+    assert (facts.world_size, facts.local_ranks) == (3, (0, 1, 2))
+    verdict, _ = judge_snapshot(facts, seen)
+    assert verdict.ranks.never_started == ()
+    assert verdict.ranks.culprit == (2,)
+
+
+def test_nobody_is_taken_for_one_that_has_not_come_where_more_or_fewer_could_be() -> None:
+    came = titled(makes_group(1, 110, ppid=105), "Engine::Worker_TP0")
+    like = [titled(replace(HEARS, pid=111 + n, ppid=105), f"Engine::Worker_TP{n}") for n in (1, 2)]
+    other = titled(replace(HEARS, pid=120, ppid=105), "Engine::Detokenizer")
+    for more in (like, [other], []):
+        facts, seen = grouped(trainer(came, *more))
+        assert [one.rank for one in seen.ranks] == [0, 1]
+        assert facts.world_size == 3
+
+
+def test_who_makes_another_group_is_no_rank_of_this_one() -> None:
+    for one in (
+        makes_group(1, 110, size=2),
+        makes_group(1, 110, peer=700),
+        makes_group(0, 110),
+        makes_group(7, 110),
+    ):
+        before = trainer(one)
+        facts, seen = grouped(before)
+        assert seen.ranks == (before,)
+        assert facts.world_size == 1
+    alone = replace(program(makes_group(1, 110)), rank=0)
+    assert grouped(alone)[1].ranks == (alone,)
+
+
+def test_rank_0_is_found_at_the_store_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = {100: ["python", "train.py"], 101: ["torchrun", "train.py"]}
+    monkeypatch.setattr(missing_ranks, "words_of", words.get)
+    shown = makes_group(0, 100)
+
+    async def take_looks(targets: list[Any]) -> list[Look]:
+        return [shown]
+
+    monkeypatch.setattr("hangbisect.evidence.look.take_looks", take_looks)
+
+    def found(look: Look) -> Any:
+        members = [SimpleNamespace(pid=110, looks=[look])]
+        asked = missing_ranks._find_at_store(SimpleNamespace(members=members))  # type: ignore[arg-type]
+        return asyncio.run(asked)
+
+    assert found(makes_group(1, 110)) == {0: [100]}
+    assert found(makes_group(1, 110, peer=101)) == {}
+    assert found(replace(HEARS, pid=110)) == {}
+    shown = replace(HEARS, pid=100)
+    assert found(makes_group(1, 110)) == {}

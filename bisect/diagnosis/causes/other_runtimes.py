@@ -6,9 +6,16 @@ from __future__ import annotations
 
 from ...base.launchers import DIALECTS
 from ...base.native_code import CODE_OF_MPI
+from ...base.process_facts import Look
 from ..frames import format_frame, format_innermost_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
-from .signs import find_native_frame, frame_in, native_name
+from .signs import (
+    find_blocked_processes,
+    find_native_frame,
+    format_process,
+    frame_in,
+    native_name,
+)
 
 _PROBES = r"(?:pytorch_lightning|lightning_fabric|lightning/\w+)/\S*environments/mpi\.py"
 _MPI4PY = r"mpi4py/\S*\.(?:py|pyx|so)|/mpi4py/\S+"
@@ -119,7 +126,60 @@ def _port_is_taken(scene: Scene) -> Found | None:
     return Found(f"{who} listens at port {taken.port}", {"who": who, "port": str(taken.port)})
 
 
+def _its_address_is_anothers(scene: Scene) -> Found | None:
+    """A process listens at the path of a Unix socket, to which nobody is connected, and another one
+    listens at the same path with a connection there.
+    """
+    living = [facts.looks[-1] for facts in scene.living if facts.looks]
+    others = [*living, *scene.children, *(view.look for view in scene.beside.values())]
+    for view in reversed(find_blocked_processes(scene)):
+        for address, inode in _list_lonely_addresses(view.look).items():
+            for other in others:
+                if other.pid != view.look.pid and _has_a_client_at(address, inode, other):
+                    who, taker = format_process(view.look), format_process(other)
+                    values = {"address": address, "who": who, "taker": taker}
+                    words = f"{who} listens at {address}, to which nobody is connected"
+                    words = f"{words}; {taker} listens there too, and has a client"
+                    # A path that begins in a folder may be another one in another process.
+                    return Found(words, values, trust=1.0 if address[0] in "/@" else 0.9)
+    return None
+
+
+def _list_lonely_addresses(look: Look) -> dict[str, int]:
+    """Return the paths at which a process listens and nobody is connected, each with the inode of
+    the socket.
+    """
+    own = [one for one in look.sockets if one.family == "unix" and one.local]
+    used = {one.local for one in own if one.state == "ESTABLISHED"}
+    return {one.local: one.inode for one in own if one.state == "LISTEN" and one.local not in used}
+
+
+def _has_a_client_at(address: str, inode: int, other: Look) -> bool:
+    """Return whether a process has a socket of its own at that path (a forked one has the same),
+    and a connection to it.
+    """
+    there = [one for one in other.sockets if one.family == "unix" and one.local == address]
+    listens = any(one.state == "LISTEN" and one.inode != inode for one in there)
+    return listens and any(one.state == "ESTABLISHED" for one in there)
+
+
 SERVER_CAUSES = (
+    KnownCause(
+        id="address-taken-over",
+        title="another process has taken over the address at which it listens",
+        signs=(need(_its_address_is_anothers, 0.85),),
+        why="{who} listens at {address}, and {taker} was bound to the same path later: what "
+        "connects there comes to that one alone, for a path leads to the socket that was bound "
+        "last (ZeroMQ removes the file of an earlier one, without a word).",
+        avoid=(
+            "an address of its own for each process: its number or its pid in the path",
+            "ls -l {address} before bind(): whoever finds it there stops",
+        ),
+        references=(
+            "https://man7.org/linux/man-pages/man7/unix.7.html",
+            "https://libzmq.readthedocs.io/en/latest/zmq_ipc.html",
+        ),
+    ),
     KnownCause(
         id="port-taken",
         title="another process listens at the port that it waits for",

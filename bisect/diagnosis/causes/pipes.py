@@ -11,7 +11,7 @@ from ..blocked_syscalls import POLL_CALLS, list_awaited_pids
 from ..frames import is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot
 from ..proof_of_hang import waits_for_requests
-from ..request_threads import takes_connections
+from ..request_threads import has_client_inside, takes_connections
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     a_child_died,
@@ -356,8 +356,10 @@ def _called_by(view: ProcessSnapshot) -> str:
     if _MESSAGES.fullmatch(view.call_name):
         return "a message in a queue of the kernel"
     listens_to = view.call.descriptors if view.call is not None else ()
-    # An event loop listens as long as it runs: what it waits for may come by its connections.
-    if view.call_name in POLL_CALLS and any(_is_connected(one, view) for one in listens_to):
+    # An event loop listens as long as it runs: what it waits for may come by its connections, and
+    # a client that it has itself waits for its answer.
+    has_client = any(_is_connected(one, view) for one in listens_to)
+    if view.call_name in POLL_CALLS and (has_client or has_client_inside([view.look])):
         return ""
     for one in listens_to:
         socket = one.socket

@@ -7,9 +7,11 @@ import re
 from ...base.command_words import starts_for_multiprocessing
 from ...base.process_facts import Look
 from ...base.process_roles import find_server_process
+from ...base.words import format_seconds
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
+    describe_exit_status,
     find_blocked_processes,
     format_owner,
     format_place,
@@ -39,6 +41,32 @@ def _traced_view(scene: Scene) -> ProcessSnapshot | None:
 
 
 # ---- signs ---------------------------------------------------------------------------------------
+
+
+def _ends_again_and_again(scene: Scene) -> Found | None:
+    """A process below the command ended several times, by an error, and another one like it was
+    started each time, as the watch around the command saw.
+    """
+    one = scene.job.restarted
+    if one is None:
+        return None
+    span = format_seconds(one.seconds)
+    how = f" (one {describe_exit_status(one.status)})" if one.status else ""
+    values = {
+        "who": f"{one.name} ({one.pid} was the last)",
+        "times": one.times,
+        "span": span,
+        "how": how,
+        "said": f": {one.error}" if one.error else "",
+        "where": one.file or "what it printed",
+    }
+    return Found(f"{one.name} ended {one.times} times within {span}{how}", values)
+
+
+def _its_log_says_why(scene: Scene) -> Found | None:
+    """The last line of a log that it wrote names an error."""
+    one = scene.job.restarted
+    return Found(f'{one.file} ends with "{one.error}"') if one is not None and one.error else None
 
 
 def _stopped(scene: Scene) -> Found | None:
@@ -225,6 +253,21 @@ CAUSES = (
             "a job in the background must not read the terminal: `< /dev/null`",
         ),
         references=("benfred/py-spy#416",),
+    ),
+    KnownCause(
+        id="restarted-in-vain",
+        title="a process ends by an error, and is started again each time",
+        signs=(need(_ends_again_and_again, 0.5), also(_its_log_says_why, 0.7)),
+        why="{who} has ended {times} times within {span}{how}, and one like it is started in its "
+        "place each time{said}. Whoever waits for it waits for ever.",
+        avoid=(
+            "mend what it says, or look in its own log: {where}",
+            "let who starts it give up after some times, with that error",
+        ),
+        references=(
+            "https://docs.kernel.org/admin-guide/cgroup-v2.html#memory",
+            "https://pytorch.org/docs/stable/elastic/run.html",
+        ),
     ),
     KnownCause(
         id="stopped-by-debugger",

@@ -303,7 +303,8 @@ def a_child_died(scene: Scene) -> Found | None:
         last = looks[-1] if looks else None
         if last is None or last.status is None or not has_failed(last):
             continue
-        process, how = format_process(last), describe_exit_status(last.status)
+        how = describe_exit_status(last.status)
+        process = format_process(last) + _place_among_siblings(scene, last)
         return Found(f"{process} {how}", {"worker": process, "how": how})
     return None
 
@@ -319,6 +320,34 @@ def a_thread_ended(scene: Scene) -> Found | None:
         if there and name and name not in there:
             return Found(f'it wrote "{line.rstrip(":")}"', {"gone": f"thread {name} has ended"})
     return None
+
+
+_STARTED = re.compile(r"/multiproc?ess(?:ing)?/process\.py$")  # what runs in each such child
+
+
+def _place_among_siblings(scene: Scene, dead: Look) -> str:
+    """Return in words which of several that their parent started alike one was that died, by the
+    order of their pids: ", the last of 3 workers in work (train.py),"; "" where those that live run
+    different functions, or none does.
+    """
+    functions: dict[int, str] = {}
+    for view in scene.workers:
+        if view.look.ppid == dead.ppid and any(_STARTED.search(f.file) for f in view.frames):
+            own = [f for f in view.frames if frame_owner(f, scene.job.package) == "user"]
+            file = own[-1].file.rpartition("/")[2] if own else ""
+            functions[view.look.pid] = f"{own[-1].name} ({file})" if own else ""
+    dead_too = {
+        looks[-1].pid
+        for looks in (scene.subject.children if scene.subject is not None else ())
+        if looks and looks[-1].state in "ZX" and looks[-1].ppid == dead.ppid
+    }
+    if len({*functions.values()}) != 1 or "" in functions.values():
+        return ""
+    (function,) = {*functions.values()}
+    order = sorted({*functions, *dead_too})
+    at = order.index(dead.pid) + 1
+    place = {1: "the first", len(order): "the last"}.get(at, f"number {at}")
+    return f", {place} of {len(order)} workers in {function},"
 
 
 # Where a main thread waits for what a thread is to give.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hangbisect.base.process_facts import TakenPort
+from hangbisect.base.process_facts import Descriptor, Socket, TakenPort
 
 from ..made_up import job, look, rank
 from .scenes import Facts, Shows, causes_of
@@ -36,7 +36,41 @@ def port_taken() -> Facts:
     return waits_for_port(TakenPort(30000, 4711, "scheduler TP0"))
 
 
+def fronts(*, taker: int = 8, client: str = "ESTABLISHED") -> Facts:
+    """A supervisor reads the ready pipe of a front, whose path another front has bound too."""
+    path = "/tmp/answers.sock"
+    waits = look(
+        "Socket.recv SP/zmq/sugar/socket.py:960",
+        "wait_for_engine train.py:43",
+        pid=201,
+        ppid=100,
+        name="ApiServer_0",
+        call="poll",
+        sockets=(Socket(7, "unix", local=path, state="LISTEN"),),
+    )
+    serves = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        pid=202,
+        ppid=100,
+        name="ApiServer_1",
+        call="read",
+        sockets=(
+            Socket(taker, "unix", local=path, state="LISTEN"),
+            Socket(9, "unix", local=path, state=client, peer_pids=(203,)),
+        ),
+    )
+    end = Descriptor(3, "pipe", "pipe:[7]", other_ends=(201,))
+    reads = look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "supervise train.py:58",
+        call="read",
+        descriptors=(end,),
+    )
+    return job(world=1), [rank(0, reads, children=((waits,), (serves,)))]
+
+
 SHOWS: Shows = {
+    "address-taken-over": fronts,
     "port-taken": port_taken,
     "vllm-workers": vllm_workers,
 }
@@ -55,3 +89,11 @@ def test_who_listens_at_the_port_is_named() -> None:
 def test_a_port_that_nobody_is_known_to_have_is_not_taken() -> None:
     assert "port-taken" not in causes_of(waits_for_port())
     assert "port-taken" not in causes_of(waits_for_port(TakenPort(30000, None)))
+
+
+def test_who_has_taken_an_address_over_is_named() -> None:
+    cause = causes_of(fronts())["address-taken-over"]
+    assert "ApiServer_0 (201) listens at /tmp/answers.sock" in cause.why
+    assert "ApiServer_1 (202) was bound" in cause.why
+    assert "address-taken-over" not in causes_of(fronts(taker=7))  # forked: it is the same socket
+    assert "address-taken-over" not in causes_of(fronts(client="LISTEN"))

@@ -362,3 +362,15 @@ def test_a_loop_that_listens_and_has_a_connection_may_wait_for_that() -> None:
     peer = tcp("10.0.0.3:5001", inode=72, peer_pids=(300,))
     assert "nobody-sends" in causes_of(in_a_loop(listens))
     assert "nobody-sends" not in causes_of(in_a_loop(listens, peer))
+
+
+def test_a_loop_of_which_a_thread_of_its_own_waits_for_an_answer_has_been_called() -> None:
+    """It reads a stream of the server that its own process is: nobody else was to come."""
+    listens = Socket(9, "tcp", "127.0.0.1:5000", "", "LISTEN")
+    facts, (server, other) = in_a_loop(listens)
+    client = tcp("127.0.0.1:5000", inode=72, peer_pids=(server.pid,))
+    reads = look("readinto STD/socket.py:706", call="recvfrom", descriptors=on(client)).kernel[0]
+    looks = tuple(
+        replace(one, kernel=(*one.kernel, replace(reads, tid=907))) for one in server.looks
+    )
+    assert "nobody-sends" not in causes_of((facts, [replace(server, looks=looks), other]))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.rank_facts import RestartedProcess
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import SLEEP, held, job, look, rank
@@ -60,7 +61,16 @@ def child_program() -> Facts:
     return job(), [first(RUNS, program("nvidia-smi", "--list-gpus", call="ioctl")), held(1)]
 
 
+def restarted_in_vain() -> Facts:
+    """A supervisor sleeps until it starts its worker for the fifth time."""
+    ended = RestartedProcess(
+        "python", 4711, 4, 41.0, 1, "/job/worker.log", "MemoryError: no room for the cache"
+    )
+    return job(world=1, restarted=ended), [rank(0, SLEEP)]
+
+
 SHOWS: Shows = {
+    "restarted-in-vain": restarted_in_vain,
     "stopped": stopped,
     "stopped-by-debugger": stopped_by_debugger,
     "frozen": frozen,
@@ -178,3 +188,16 @@ def test_who_is_in_vfork_waits_for_the_copy_of_it_that_has_not_become_a_program(
     alone = judge_job(facts, [replace(ranks[0], children=((other,),)), ranks[1]]).waits_for
     assert alone is not None
     assert alone.kind == "kernel"
+
+
+def test_why_a_process_ends_again_and_again_is_said_as_far_as_it_is_known() -> None:
+    facts, ranks = restarted_in_vain()
+    cause = causes_of((facts, ranks))["restarted-in-vain"]
+    assert "python (4711 was the last) has ended 4 times within 41 s" in cause.why
+    assert "MemoryError: no room for the cache" in cause.why
+    assert "one ended with status 1" in cause.matched[0]
+    assert facts.restarted is not None
+    silent = replace(facts.restarted, status=-9, file="", error="")
+    cause = causes_of((replace(facts, restarted=silent), ranks))["restarted-in-vain"]
+    assert "one was ended by SIGKILL" in cause.why
+    assert "restarted-in-vain" not in causes_of((replace(facts, restarted=None), ranks))

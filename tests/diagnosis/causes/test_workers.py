@@ -133,6 +133,26 @@ def test_a_child_that_died_is_named_with_what_ended_it() -> None:
     assert "python (300) ended with status 3" in found["child-died"].matched
 
 
+@pytest.mark.parametrize(
+    ("pid", "place"), [(299, "the first of 3"), (301, "number 2 of 3"), (310, "the last of 3")]
+)
+def test_which_of_several_alike_has_died_is_told_by_those_that_live(pid: int, place: str) -> None:
+    """Nothing is left of a zombie but its name and its number."""
+    waits = look("Condition.wait STD/threading.py:327", *RECEIVES[2:], call="futex")
+    dead = look(pid=pid, ppid=100, state="Z", call="", rung="proc", status=1)
+    started = "BaseProcess.run STD/multiprocessing/process.py:108"
+
+    def lives(pid: int, function: str = "work") -> Look:
+        frames = ("Queue.get STD/multiprocessing/queues.py:103", f"{function} serve.py:33", started)
+        return look(*frames, pid=pid, ppid=100, call="read")
+
+    said = causes_of(of(waits, dead, lives(300), lives(305)))["child-died"].matched
+    assert f"python ({pid}), {place} workers in work (serve.py), ended with status 1" in said
+    for others in ((lives(300), lives(305, "listen")), (replace(lives(300), ppid=9),), ()):
+        said = causes_of(of(waits, dead, *others))["child-died"].matched
+        assert f"python ({pid}) ended with status 1" in said
+
+
 @pytest.mark.parametrize("status", [0, None, -signal.SIGTERM])
 def test_a_child_that_ended_well_or_was_told_to_is_no_cause(status: int | None) -> None:
     assert "child-died" not in causes_of(died(status))
