@@ -198,7 +198,7 @@ def check_recorder(given: Given) -> Seen:
     time-out.
     """
     from hangbisect.base.rank_facts import RankFacts
-    from hangbisect.evidence.recorder_pipe import ask_recorders
+    from hangbisect.evidence.recorder_queries import ask_recorders
     from hangbisect.evidence.watchdog_messages import read_watchdog_messages
 
     dumps = given.folder / "dumps"

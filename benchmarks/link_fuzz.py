@@ -21,9 +21,7 @@ import sys
 import time
 from typing import Any
 
-from hangbisect.link.channel import Channel, open_channel
-from hangbisect.link.framing import Seal, pack
-from hangbisect.link.handshake import Credentials
+from hangbisect.link.channel import Channel, Credentials, Seal, open_channel, pack
 from hangbisect.link.lead import Lead
 from hangbisect.link.messages import Digest, Join, Judged, RankWord, encode
 from hangbisect.link.node import NodeLink

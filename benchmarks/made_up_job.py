@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from hangbisect.base.checkpoints import STARTUP
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.process_facts import (
     Descriptor,
@@ -25,7 +26,6 @@ from hangbisect.base.process_facts import (
     Thread,
 )
 from hangbisect.base.rank_facts import JobFacts, RankFacts
-from hangbisect.base.startup_table import STARTUP
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.report.run_reader.run_files import make_evidence
 

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hangbisect.base.checkpoints import STARTUP
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.process_facts import Frame, Kernel, Look, Syscall, Thread
 from hangbisect.base.rank_facts import JobFacts, RankFacts
-from hangbisect.base.startup_table import STARTUP
 from hangbisect.base.verdict_facts import CheckpointPlace, Ranks, Verdict
 from hangbisect.base.words import format_bytes
 from hangbisect.diagnosis.wait_graph import WaitGraph

@@ -117,7 +117,7 @@ def _shortly() -> Iterator[str]:
     """Yield a table of the checkpoints that ranks reach, for README.md."""
     rows = [
         (str(row.number), row.title + " (prime suspect)" * row.suspect, _code(row.name))
-        for row in _ours("base.startup_table").STARTUP[1:]
+        for row in _ours("base.checkpoints").STARTUP[1:]
     ]
     yield from _table(("n", "checkpoint", "name"), rows)
 

@@ -28,7 +28,7 @@ FILES = {
     ),
     "isolation": ("search.isolation.Isolation", "What an isolation knows, secrets masked."),
     "matrix": ("search.cells.RecordedMatrix", "What came of a matrix's cells, secrets masked."),
-    "nodes": ("search.node_answer.NodesAnswer", "What a search for bad nodes knows, masked."),
+    "nodes": ("search.node_search.NodesAnswer", "What a search for bad nodes knows, masked."),
 }
 # Files of the same schema that an older version wrote have all fields but these.
 _LATER = (

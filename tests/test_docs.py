@@ -21,7 +21,7 @@ from hangbisect.rank import arguments
 from hangbisect.rank.exit_proxy import EXIT_STATUS
 from hangbisect.rank.injections import KINDS
 from hangbisect.search.isolation import IsolationOutcome
-from hangbisect.search.node_answer import NodesOutcome
+from hangbisect.search.node_search import NodesOutcome
 from hangbisect.toggles.table import TOGGLES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

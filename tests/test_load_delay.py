@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from hangbisect.base import load_delay
-from hangbisect.base.load_delay import DelayLimits, LoadDelay, is_processor_idle, limit_delay
+from hangbisect.base import loading
+from hangbisect.base.loading import DelayLimits, LoadDelay, is_processor_idle, limit_delay
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,13 +39,13 @@ def test_where_it_is_not_told_none_is_waited_for(text: str, tmp_path: Path) -> N
 
 def test_it_lasts_until_a_processor_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = iter([True, False, True, True])
-    monkeypatch.setattr(load_delay, "is_processor_idle", lambda: next(idle))
+    monkeypatch.setattr(loading, "is_processor_idle", lambda: next(idle))
     one = LoadDelay(DelayLimits(10.0, 20.0), since=time.monotonic() - 12.0)
     assert [bool(one.next_wait()) for _ in range(4)] == [True, True, True, False]
 
 
 def test_it_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load_delay, "is_processor_idle", lambda: False)
+    monkeypatch.setattr(loading, "is_processor_idle", lambda: False)
     assert LoadDelay(DelayLimits(1.0, 20.0), since=time.monotonic() - 19.9).next_wait() <= 0.1
     assert LoadDelay(DelayLimits(1.0, 20.0), since=time.monotonic() - 20.1).next_wait() == 0.0
 

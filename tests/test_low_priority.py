@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hangbisect.base.low_priority import import_at_low_priority
+from hangbisect.base.loading import import_at_low_priority
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_its_session_gives_way_meanwhile(tmp_path: Path) -> None:
     )
     program = (
         "import os; os.setsid()\n"  # its own session, as a monitor has
-        "from hangbisect.base.low_priority import import_at_low_priority\n"
+        "from hangbisect.base.loading import import_at_low_priority\n"
         "found = import_at_low_priority('says_group').GROUP\n"
         "print(found, open('/proc/self/autogroup').read().split()[-1])\n"
     )

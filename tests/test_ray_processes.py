@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.ray_processes import find_actor, is_service, is_worker, runs_method
+from hangbisect.base.process_roles import find_actor, is_service, is_worker, runs_method
 
 RAY = "/env/lib/python3.11/site-packages/ray"
 SERVICES = (

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.server_processes import (
-    find_server_process,
-    name_server_process,
-    number_ranks,
-)
+from hangbisect.base.process_roles import find_server_process, name_server_process, number_ranks
 
 
 @pytest.mark.parametrize(

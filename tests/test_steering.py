@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangbisect.base.steering import format_toggle_values, parse_toggle_values
+from hangbisect.base.variables import format_toggle_values, parse_toggle_values
 from hypothesis import given
 from hypothesis import strategies as st
 

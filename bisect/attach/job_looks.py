@@ -27,7 +27,7 @@ from ..collect.looks import (
     select_looks_since,
     take_good_looks,
 )
-from ..diagnosis.server_readiness import READY, is_ready
+from ..diagnosis.server_roles import READY, is_ready
 from ..evidence import movement
 from ..evidence.descriptors import read_links, read_quiet_times
 from ..evidence.look import Target

@@ -30,10 +30,10 @@ from ..base.version import VERSION
 from ..base.words import format_bytes
 from ..collect.nodes import connect_nodes
 from ..diagnosis.compilation import find_compilations, find_waiting_ranks
-from ..diagnosis.exchanges import note_exchanges
 from ..diagnosis.frames import frame_owner
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.proof_of_hang import find_proof_of_hang
+from ..diagnosis.rank_connections import note_exchanges
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.time_limits import find_time_limit
 from ..diagnosis.verdict import judge_snapshot

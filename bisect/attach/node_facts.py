@@ -22,19 +22,22 @@ from ..base.launchers import DIALECTS, find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import MachineFacts, RankFacts
 from ..base.words import format_ranks
-from ..collect.gpu_kernels import add_gpu_kernels
-from ..collect.library_facts import LibraryFacts, add_library_facts, read_library_facts
+from ..collect.library_facts import (
+    LibraryFacts,
+    add_gpu_kernels,
+    add_library_facts,
+    add_recorder_dumps,
+    read_library_facts,
+)
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
-from ..collect.recorder_dumps import add_recorder_dumps
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.process import exit_code, family, leave_out_services
-from ..evidence.rank_parents import describe_busy_parent
+from ..evidence.rank_parents import describe_busy_parent, list_server_processes
 from ..evidence.ray_cluster import find_actors
-from ..evidence.server_family import list_server_processes
 from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job

@@ -9,13 +9,13 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 
-from ..base import ray_processes
+from ..base import process_roles
 from ..base.command_words import is_resource_tracker, starts_no_rank
 from ..base.deadline import within
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import Stat, list_pids, read_stat
-from ..base.server_processes import ServerProcess, find_server_process
+from ..base.process_roles import ServerProcess, find_server_process
 from ..evidence.process import runs_python, uid_of, variables_of, words_of
 
 # Seconds for all of /proc: 200 processes take 0.04 s of a core; where 20 processes want each core,
@@ -76,12 +76,12 @@ class Process:
     @cached_property
     def is_service(self) -> bool:
         """It serves a cluster of Ray, and runs no code of the job."""
-        return ray_processes.is_service(self.words)
+        return process_roles.is_service(self.words)
 
     @cached_property
     def actor(self) -> str:
         """What it runs as a worker of Ray: "Trainer.train"; "" for any other process."""
-        return ray_processes.find_actor(self.words)
+        return process_roles.find_actor(self.words)
 
     @cached_property
     def server(self) -> ServerProcess | None:

@@ -24,9 +24,9 @@ from ..base.launchers import DIALECTS, LAUNCHERS
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
-from ..base.server_processes import number_ranks
-from ..diagnosis.actor_threads import put_job_thread_first
+from ..base.process_roles import number_ranks
 from ..diagnosis.blocked_syscalls import CHILD_WAIT_CALLS, SLEEP_CALLS
+from ..diagnosis.helper_processes import put_job_thread_first
 from ..diagnosis.process_snapshot import main_kernel
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals
 from ..evidence.look import Target, take_looks

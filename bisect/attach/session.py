@@ -39,10 +39,9 @@ from .answer import (
 from .inquiry import Inquiry
 from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job, find_jobs
-from .joined_nodes import add_ranks_of_idle_hosts, merge_nodes
 from .judgement import Judgement, judge_nodes
 from .node_facts import NodeFacts, look_at_job
-from .nodes import NodeAnswer, RemoteJob
+from .nodes import NodeAnswer, RemoteJob, add_ranks_of_idle_hosts, merge_nodes
 from .processes import ProcessTable
 from .unreadable_stacks import (
     find_denial,

@@ -18,7 +18,7 @@ from .launcher_env import Ancestor
 from .launchers import BY_PROGRAM, DIALECTS
 from .lazy_dataclass import dataclass
 from .proc import read_start_time, read_stat
-from .ray_processes import is_service, is_worker
+from .process_roles import is_service, is_worker
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
 
 GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace

@@ -1,11 +1,19 @@
-"""Facts of one process: what a look at it shows, and the cheap samples between looks.
+"""Facts of one process: what a look at it shows, its message queues among it, and the cheap samples
+between looks.
 
 Unless a field says otherwise, times are seconds, sizes are bytes, and `at` is a reading of the
 machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one machine).
+
+libzmq keeps the connections of a process in threads of its own, named "ZMQbg/IO/N" (src/ctx.cpp);
+whoever sends or receives sleeps at an eventfd that such a thread writes to (src/signaler.cpp). So
+what the caller's system call names is nobody's. A connection that fails is tried again by the
+thread, which sleeps until then: 100 ms, and as much again by chance (ZMQ_RECONNECT_IVL; man 3
+zmq_setsockopt; src/stream_connecter_base.cpp).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import field
 from typing import Literal
 
@@ -66,7 +74,7 @@ class Frame:
     # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").
     objects: tuple[tuple[str, str], ...] = field(default=(), compare=False, metadata=INSIDE)
     # Short texts that local variables are, as they are: forgotten as soon as the path that a loop
-    # polls is found in them (evidence/polled_paths.py).
+    # polls is found in them (evidence/awaited_files.py).
     texts: tuple[tuple[str, str], ...] = field(
         default=(), compare=False, repr=False, metadata=INSIDE
     )
@@ -363,3 +371,33 @@ class Look:
         return next((t for t in self.threads if t.os_id == self.pid), None) or next(
             iter(self.threads), None
         )
+
+
+_THREADS = "ZMQbg/IO"  # how their names begin
+_EVENTS = "anon_inode:[eventfd]"
+
+
+def list_queue_threads(kernel: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    """Return the threads that have the connections of message queues."""
+    return tuple(task for task in kernel if task.comm.startswith(_THREADS))
+
+
+def list_queue_sockets(kernel: Iterable[Kernel]) -> tuple[Socket, ...]:
+    """Return the sockets of message queues, those that listen included."""
+    calls = [task.syscall for task in list_queue_threads(kernel) if task.syscall is not None]
+    return tuple(d.socket for call in calls for d in call.descriptors if d.socket is not None)
+
+
+def waits_at_queue(call: Syscall | None, kernel: Collection[Kernel]) -> bool:
+    """Return whether a system call waits for what a message queue brings."""
+    events = call is not None and any(one.path == _EVENTS for one in call.descriptors)
+    return events and bool(list_queue_threads(kernel))
+
+
+def tries_to_connect(kernel: Collection[Kernel]) -> bool:
+    """Return whether the message queues of a process have no connection, and one of them is about
+    to try again.
+    """
+    calls = [task.syscall for task in list_queue_threads(kernel) if task.syscall is not None]
+    again = any(call.name.startswith("epoll_") and call.timeout is not None for call in calls)
+    return again and not any(one.kind == "socket" for c in calls for one in c.descriptors)

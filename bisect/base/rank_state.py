@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from . import events
 from .events import Event
 from .lazy_dataclass import dataclass
-from .rank_history import OpenStep, Stay, Stays, UserSteps
-from .server_processes import RANK_STEPS
-from .silences import Silences
+from .process_roles import RANK_STEPS
+from .rank_history import OpenStep, Silences, Stay, Stays, UserSteps
 
 if TYPE_CHECKING:
     from .checkpoints import Checkpoint, Phase, UserStep

@@ -21,7 +21,7 @@ from ..base.command_words import (
 )
 from ..base.proc import read_stat
 from ..base.process_facts import Look
-from ..base.ray_processes import is_service
+from ..base.process_roles import is_service
 from ..diagnosis.blocked_syscalls import list_awaited_pids, list_connected_pids
 from ..diagnosis.frames import runs_job_code
 from ..diagnosis.process_snapshot import merge_looks

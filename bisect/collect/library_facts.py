@@ -1,24 +1,27 @@
-"""What NCCL and its watchdog printed to files, as facts of the ranks of a job that stands still:
-how many operations each has enqueued, which version it has, where it could not connect to, and what
-it warns of.
+"""What libraries know of ranks that stand still: what NCCL and its watchdog printed to files, what
+torch's flight recorder holds, and which kernels their GPUs run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import CollectiveLog, NcclFacts, RankFacts
+from ..evidence.gpu_stacks import dump_gpu, read_kernels, why_no_dump
 from ..evidence.library_output import LibraryOutput, read_library_output
 from ..evidence.nccl_lines import RankedLine, collect_nccl_facts, describe_nccl_lines
+from ..evidence.recorder_queries import ask_debug_pages, ask_recorders, find_debug_server
 from ..evidence.watchdog_messages import make_watchdog_logs
 
-LIMIT = 1.0  # seconds: the files may lie on a disk that does not answer
+FILES_LIMIT = 1.0  # seconds: the files may lie on a disk that does not answer
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ async def read_library_facts(
     ranks: Sequence[RankFacts],
     started: float,
     error_files: Mapping[RankId, str] | None = None,
-    limit: float = LIMIT,
+    limit: float = FILES_LIMIT,
 ) -> LibraryFacts:
     """Return what the libraries of these ranks, all of this machine, printed since the job began
     (`started`, monotonic clock), as far as that is read within `limit` seconds. Never raises.
@@ -85,4 +88,95 @@ def _add_to_rank(facts: RankFacts, found: LibraryFacts) -> RankFacts:
         nccl=nccl,
         output=(*told, *facts.output),
         collectives=facts.collectives if log is None else (*facts.collectives, log),
+    )
+
+
+RECORDER_LIMIT = (
+    4.0  # seconds: a rank looks into its pipe once a second, and then writes its stacks as well
+)
+
+
+async def add_recorder_dumps(
+    ranks: Sequence[RankFacts], limit: float = RECORDER_LIMIT
+) -> list[RankFacts]:
+    """Return the ranks with what their recorders wrote when asked. Takes `limit` seconds and a
+    little where a rank that has such a pipe does not answer, and as much where a server does not;
+    no time without. Never raises.
+    """
+    found: dict[RankId, CollectiveLog] = {}
+    with contextlib.suppress(TimeoutError, RuntimeError):
+        await call_with_limit(
+            ask_recorders, ranks, found, limit, limit=limit + 0.5, key="recorder pipes"
+        )
+    logs = dict(found)
+    if server := find_debug_server([facts for facts in ranks if facts.alive]):
+        logs = {**await _ask_server(*server, limit), **logs}
+    return [
+        replace(facts, collectives=(*facts.collectives, logs[facts.rank]))
+        if facts.rank in logs
+        else facts
+        for facts in ranks
+    ]
+
+
+async def _ask_server(host: str, port: int, limit: float) -> dict[RankId, CollectiveLog]:
+    offset = time.monotonic() - time.time()
+    try:
+        logs, _ = await call_with_limit(
+            ask_debug_pages, host, port, limit, offset, limit=limit + 0.5, key="debug pages"
+        )
+    except (TimeoutError, RuntimeError):
+        return {}
+    return dict(logs.items())
+
+
+GPU_DUMP_LIMIT = 30.0  # seconds for a dump, and as many to read it
+_MOST_RANKS = 8  # that are asked, those first that compute: each one's GPU stands for the moment
+
+
+async def add_gpu_kernels(
+    ranks: Sequence[RankFacts], limit: float = GPU_DUMP_LIMIT
+) -> tuple[list[RankFacts], tuple[str, ...]]:
+    """Return the ranks with the kernels that their GPUs run, and sentences: what runs, and of whom
+    it is not known and why. At most eight ranks are asked, side by side, in twice `limit` seconds.
+    Never raises.
+    """
+    chosen = sorted(ranks, key=lambda facts: not facts.busy)[:_MOST_RANKS]
+    answers = await asyncio.gather(*(_ask_kernels(facts, limit) for facts in chosen))
+    found = {facts.rank: facts for facts, _ in answers}
+    notes = dict.fromkeys(note for _, note in answers)
+    return [found.get(facts.rank, facts) for facts in ranks], tuple(notes)
+
+
+async def _ask_kernels(facts: RankFacts, limit: float) -> tuple[RankFacts, str]:
+    no = why_no_dump(facts)
+    if no:
+        return facts, f"the GPU of rank {facts.rank} was not asked: {no}"
+    dump: Path | None = None
+    with contextlib.suppress(TimeoutError, RuntimeError):
+        dump = await call_with_limit(
+            dump_gpu, facts, limit, limit=limit + 1.0, key=f"GPU dump {facts.pid}"
+        )
+    if dump is None:
+        return facts, f"the GPU of rank {facts.rank}: no core dump in {limit:g} s"
+    try:
+        kernels = await call_with_limit(
+            read_kernels, dump, limit, limit=limit + 2.0, key=f"GPU debugger {facts.pid}"
+        )
+    except (TimeoutError, RuntimeError):  # TimeoutError is an OSError as well
+        kernels = None
+    except OSError:
+        return facts, _tell_how(facts, dump, "there is no cuda-gdb here to read it")
+    if kernels is None:
+        return facts, _tell_how(facts, dump, "cuda-gdb did not come to an end")
+    with contextlib.suppress(OSError):
+        dump.unlink()
+    said = ", ".join(kernels) or "no kernel"
+    return replace(facts, gpu_kernels=kernels), f"the GPU of rank {facts.rank} runs {said}"
+
+
+def _tell_how(facts: RankFacts, dump: Path, why: str) -> str:
+    return (
+        f"the GPU core dump of rank {facts.rank} is {dump}; {why}: cuda-gdb --batch -ex 'target "
+        f"cudacore {dump}'"
     )

@@ -22,16 +22,14 @@ from itertools import pairwise
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.message_queues import waits_at_queue
 from ..base.proc import read_stat
-from ..base.process_facts import Look
+from ..base.process_facts import Look, waits_at_queue
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
-from ..diagnosis.actor_threads import put_job_thread_first
-from ..diagnosis.exchanges import note_exchanges
-from ..diagnosis.feeding_parents import keep_feeding_parents
-from ..diagnosis.group_values import claimed_world_size
+from ..diagnosis.helper_processes import keep_feeding_parents, put_job_thread_first
 from ..diagnosis.process_snapshot import main_kernel
+from ..diagnosis.rank_connections import note_exchanges
+from ..diagnosis.rendezvous_claims import claimed_world_size
 from ..diagnosis.request_threads import put_stuck_request_first
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew

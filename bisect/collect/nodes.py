@@ -29,9 +29,9 @@ from ..base.rank_facts import (
 from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks, format_seconds
 from ..diagnosis.case import make_unseen_rank
-from ..diagnosis.exchanges import note_exchanges
-from ..diagnosis.node_clocks import describe_clocks_apart
+from ..diagnosis.other_nodes import describe_clocks_apart
 from ..diagnosis.proof_of_hang import find_proof_of_hang
+from ..diagnosis.rank_connections import note_exchanges
 from ..diagnosis.single_ranks import is_gone
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import INTERNAL_ERROR, HangbisectError, UsageError, say
-from ..base.low_priority import import_at_low_priority
+from ..base.loading import import_at_low_priority
 from ..rank.our_folders import OWNER_LINK
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def monitor(argv: Sequence[str]) -> int:
     try:
         heard = None
         if start.get("delay") and _has_py_spy():
-            from ..base.load_delay import DelayLimits
+            from ..base.loading import DelayLimits
             from ..monitor.early_messages import hear_early_messages
 
             heard = hear_early_messages(start["listener"], DelayLimits(*start["delay"]))

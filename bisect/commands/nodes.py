@@ -109,7 +109,7 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
 
 
 def _choose_nodes(args: argparse.Namespace) -> tuple[EngineName, tuple[str, ...]]:
-    from ..nodes.node_choice import read_named_nodes, read_ray_nodes, read_slurm_nodes
+    from ..nodes.engines import read_named_nodes, read_ray_nodes, read_slurm_nodes
 
     if args.hosts is not None and args.ray:
         raise UsageError("--hosts and --ray both name nodes", "One of them.")
@@ -122,7 +122,7 @@ def _choose_nodes(args: argparse.Namespace) -> tuple[EngineName, tuple[str, ...]
 
 def _resume(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
     """Return what was asked for when it began; how long it may take can be said anew."""
-    from ..nodes.node_choice import read_slurm_nodes
+    from ..nodes.engines import read_slurm_nodes
     from ..nodes.session import read_nodes_answer, resume_request
 
     if args.hosts is not None or args.ray or args.run_dir is not None:

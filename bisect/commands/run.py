@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing
 from ..base.errors import UsageError
 from ..base.files import stamp
-from ..base.load_delay import limit_delay
+from ..base.loading import limit_delay
 from ..base.variables import FRONT_VARIABLE, OUTER_VARIABLE, STARTER_VARIABLE, TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _supervise(args: argparse.Namespace, command: Sequence[str]) -> int:
             around = json.dumps({"t": "around", "mark": listening.path})
             os.write(link, f"{around}\n".encode())
         if not supervise.wait_to_load(front, link, limit_delay(args.stall, args.limit)):
-            from ..base.low_priority import import_at_low_priority
+            from ..base.loading import import_at_low_priority
 
             import_at_low_priority(f"{__package__.partition('.')[0]}.monitor.watcher")
         from ..monitor.watcher import run_watcher as watch_from_outside
@@ -225,8 +225,8 @@ def _around(
 ) -> SupervisedCommand:
     from pathlib import Path
 
+    from ..base.checkpoints import STARTUP
     from ..base.pipeline import find_walked_pipeline
-    from ..base.startup_table import STARTUP
     from ..monitor.watcher import SupervisedCommand
 
     ours = _is_ours(command)

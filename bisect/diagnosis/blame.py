@@ -20,15 +20,20 @@ from .common_path import (
     find_few,
     split_places,
 )
-from .cut_connections import find_cut_connection
 from .first_failure import find_first_to_fail
 from .gpu_owners import find_ranks_held_by_gpu
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
+from .rank_connections import find_cut_connection
 from .rank_waits import POLLS, RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
-from .standing_places import find_few_in_ring, find_standing_place
-from .unnamed_waits import hears_who_comes, split_by_named_wait, wait_for_others
+from .standing_ranks import (
+    find_few_in_ring,
+    find_standing_place,
+    hears_who_comes,
+    split_by_named_wait,
+    wait_for_others,
+)
 from .wait_graph import WaitGraph
 
 # A healthy rank is found in these as well: on being interrupted they alone accuse nobody.

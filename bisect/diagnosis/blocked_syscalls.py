@@ -9,8 +9,15 @@ from dataclasses import replace
 from string import digits
 
 from ..base.addresses import host_of, is_loopback, may_be, port_of, proxies
-from ..base.message_queues import list_queue_sockets, tries_to_connect, waits_at_queue
-from ..base.process_facts import Descriptor, Look, Socket, Syscall
+from ..base.process_facts import (
+    Descriptor,
+    Look,
+    Socket,
+    Syscall,
+    list_queue_sockets,
+    tries_to_connect,
+    waits_at_queue,
+)
 from ..base.verdict_facts import Wait, WaitKind
 
 

@@ -26,7 +26,6 @@ from ..base.process_facts import AwaitedFile, FileLock, Frame, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
 from ..base.words import format_seconds
-from .actor_threads import is_between_calls
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,
     LOCK_CALLS,
@@ -48,10 +47,11 @@ from .helper_processes import (
     find_giver,
     find_polled_helper,
     find_serving_child,
+    is_between_calls,
     is_halted,
 )
 from .loop_waits import describe_loop, note_alternatives, runs_event_loop
-from .node_rendezvous import find_node_wait
+from .other_nodes import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
 

@@ -14,7 +14,6 @@ from ..base.native_code import CODE_OF_LIBC, CODE_OF_PYTHON
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
-from .actor_threads import is_between_calls
 from .blocked_syscalls import SLEEP_CALLS
 from .case import Case, reached_checkpoint
 from .frames import (
@@ -25,6 +24,7 @@ from .frames import (
     module_of,
     unqualified_name,
 )
+from .helper_processes import is_between_calls
 from .process_snapshot import ProcessSnapshot
 from .public_calls import EntryPoint, find_entry_points
 from .rank_waits import sort_by_telling

@@ -13,12 +13,12 @@ from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import NOTHING_MOVES, JobFacts, RankFacts
 from .disagreements import Disagreement, find_disagreement
-from .group_values import claimed_world_size, find_world_size
 from .process_snapshot import ProcessSnapshot, merge_looks
+from .rank_connections import find_group_partners
 from .rank_waits import RankWait
+from .rendezvous_claims import claimed_world_size, find_world_size
 from .rounds import OtherRound, find_other_round
 from .server_roles import find_roles
-from .shared_groups import find_group_partners
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 

@@ -211,7 +211,7 @@ MismatchKind = Literal[
     "different",  # another operation in the same place
     "shape",  # the same operation, of another size or type
     "uneven",  # the culprits left a loop that the others still go round, or go round it still
-    "members",  # the culprits make the call over a group of others (member_mismatch.py)
+    "members",  # the culprits make the call over a group of others (disagreements.py)
     "unsent",  # a rank waits for a message of another, which went on (unsent_messages.py)
     "missing",  # the others wait in an operation that the culprits never entered
 ]

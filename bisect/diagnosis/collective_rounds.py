@@ -1,16 +1,23 @@
-"""Rounds of a loop of collectives, as logs show them: what came round before, and where who makes
-another call now is in the loop. Pure.
+"""Rounds of a loop of collectives, as logs show them: what came round before, where in the loop who
+makes another call now is, and which rounds are those of a training, by the backward that each
+has. Pure.
+
+A log of ours has each backward, and not the reductions that C++ makes in it: those torch's recorder
+has. So both together show a rank that made the same backward as the others and reduced nothing in
+it (its loss left a part of the model out, or it was in no_sync), which by the recorder alone looks
+as if it had gone round less often.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from ..base.rank_facts import Collective
-from .collective_mismatch import LoopState
+from ..base.rank_facts import Collective, RankFacts
+from .collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, LoopState, Mismatch, add_sentence
 
 CallKey = tuple[str, str, str, str, tuple[str, ...]]
 _STARTS_A_THREAD = re.compile(r"threading\.py:\d+ (?:Thread\.)?_bootstrap\b")
@@ -55,3 +62,66 @@ def find_expected(
 
 def _is_of_a_thread(one: Collective) -> bool:
     return bool(one.path) and _STARTS_A_THREAD.match(one.path[-1]) is not None
+
+
+def name_left_out_reduction(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismatch:
+    """Return a mismatch of what C++ called, "uneven" or not: "skipped" if the others wait in a
+    backward with which its ranks are through.
+    """
+    if found.kind != "uneven" or found.paired is None or not found.others:
+        return found
+    logs = {facts.rank: _list_called(facts) for facts in ranks}
+    waits = [log[-1] for rank in found.others if (log := logs.get(rank))]
+    inside = [one for one in waits if one.kind in BACKWARD_KINDS and one.done is False]
+    if len(inside) < len(found.others) or not all(
+        _is_reduced(logs.get(rank, ()), inside[0]) for rank in found.ranks
+    ):
+        return found
+    skipped = replace(found, kind="skipped", operation=found.paired, paired=None)
+    return add_sentence(replace(skipped, number=found.paired.number))
+
+
+def _is_reduced(log: Sequence[Collective], backward: Collective) -> bool:
+    """Return whether a rank has made that backward, as the others count it."""
+    same = (one for one in log if one.kind == backward.kind and one.number == backward.number)
+    return any(one.done and call_key(one) == call_key(backward) for one in same)
+
+
+def goes_round_a_training(found: Mismatch, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether the rounds in which ranks differ are those of a training: a backward is in
+    each. Where logs have no two rounds, a training is all that a wrapped model is for.
+    """
+    logs = [log for facts in ranks if (log := _list_called(facts))]
+    called = [one for log in logs for one in log]
+    if not any(one.kind in BACKWARD_KINDS | WRAPPER_KINDS for one in called):
+        return False
+    if found.source != "ring":
+        return True
+    both = [one for one in (found.operation, found.paired) if one is not None]
+    rounds = [last for log in logs for one in both if (last := _find_last_round(log, one))]
+    most = max((one.times for one in rounds), default=0)
+    return not rounds or any(one.trains for one in rounds if one.times == most)
+
+
+class _Round(NamedTuple):
+    """The last round of a loop, from one call in it to the next time it is made."""
+
+    times: int  # that the call was made
+    trains: bool  # there is a backward in it
+
+
+def _find_last_round(log: Sequence[Collective], call: Collective) -> _Round | None:
+    made = (call.kind, call.group, call.site)
+    places = [
+        at for at, one in enumerate(log) if (one.kind, one.group, one.origin or one.site) == made
+    ]
+    if len(places) < 2:
+        return None
+    within = log[places[-2] : places[-1]]
+    return _Round(len(places), any(one.kind in BACKWARD_KINDS for one in within))
+
+
+def _list_called(facts: RankFacts) -> tuple[Collective, ...]:
+    """Return what our own log has of a rank."""
+    logs = (log for log in facts.collectives if log.source == "ring")
+    return next((log.operations for log in logs), ())

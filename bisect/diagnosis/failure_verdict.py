@@ -1,16 +1,19 @@
 """The verdict on a job that did not end well: the hang located and explained, further candidates,
-and what to try: the same command with a safer value of a toggle of the component in question.
+and by which names it calls the programs beside the ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
+from ..base.command_words import program, starts_for_multiprocessing
 from ..base.identity import RankId
+from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Candidate, Cause, Outcome, Ranks, Try, Verdict
+from ..base.verdict_facts import Candidate, Cause, Edge, Outcome, Ranks, Try, Verdict, Wait
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
@@ -39,11 +42,82 @@ from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .frames import format_innermost_frame
 from .graph_builder import build_wait_graph
 from .process_snapshot import find_descendants, merge_looks, put_thread_first
-from .program_names import name_programs
 from .server_parts import blame_part_of_server
 from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
+
+_PYTHON = re.compile(r"\bpython[\d.]* \((\d+)\)")
+
+
+def name_programs(verdict: Verdict, ranks: Sequence[RankFacts]) -> Verdict:
+    """Return a verdict in whose words "python (4711)" is "python service.py (4711)" where that
+    process runs another script than its rank.
+    """
+    names = _name_processes(ranks)
+    if not names:
+        return verdict
+    return replace(
+        verdict,
+        waits_for=_name_in_wait(verdict.waits_for, names),
+        where=tuple(
+            replace(one, waits_for=_name_in_wait(one.waits_for, names)) for one in verdict.where
+        ),
+        chain=tuple(_name_in_edge(edge, names) for edge in verdict.chain),
+        cause=_name_in_cause(verdict.cause, names) if verdict.cause is not None else None,
+    )
+
+
+def _name_processes(ranks: Sequence[RankFacts]) -> dict[int, str]:
+    """Return by pid what such a process is called; none whose pid means two things on two hosts."""
+    found: dict[int, set[str]] = {}
+    for facts in ranks:
+        own = _read_script(facts.looks[-1]) if facts.looks else ""
+        for look in (looks[-1] for looks in facts.children if looks):
+            script = _read_script(look)
+            other = script if script != own else ""
+            found.setdefault(look.pid, set()).add(f"{look.name} {other}" if other else "")
+    single = {pid: next(iter(names)) for pid, names in found.items() if len(names) == 1}
+    return {pid: name for pid, name in single.items() if name}
+
+
+def _read_script(look: Look) -> str:
+    """Return the file name of the script that a Python runs, "" where it runs none."""
+    words = look.command
+    if not look.name.startswith("python") or starts_for_multiprocessing(words):
+        return ""
+    at = program(words)
+    return words[at].rpartition("/")[2] if at is not None else ""
+
+
+def _put_names(text: str, names: Mapping[int, str]) -> str:
+    def name(found: re.Match[str]) -> str:
+        known = names.get(int(found[1]))
+        return f"{known} ({found[1]})" if known else found[0]
+
+    return _PYTHON.sub(name, text)
+
+
+def _name_in_wait(wait: Wait | None, names: Mapping[int, str]) -> Wait | None:
+    if wait is None:
+        return None
+    is_python = wait.process is not None and wait.process.startswith("python")
+    called = names.get(wait.pid or 0, wait.process) if is_python else wait.process
+    return replace(wait, process=called, detail=_put_names(wait.detail, names))
+
+
+def _name_in_edge(edge: Edge, names: Mapping[int, str]) -> Edge:
+    return replace(edge, evidence=_put_names(edge.evidence, names))
+
+
+def _name_in_cause(cause: Cause, names: Mapping[int, str]) -> Cause:
+    return replace(
+        cause,
+        why=_put_names(cause.why, names),
+        matched=tuple(_put_names(text, names) for text in cause.matched),
+        avoid=tuple(_put_names(text, names) for text in cause.avoid),
+    )
+
 
 MOST_CANDIDATES = 5
 # Causes that say of another process that it stands still: why it does is asked of that one.

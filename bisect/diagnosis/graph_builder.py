@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
+from ..base.process_roles import find_server_process
 from ..base.rank_facts import RankFacts
-from ..base.server_processes import find_server_process
 from ..base.verdict_facts import Wait, WaitKind
 from ..base.words import AWAITED
 from .blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic

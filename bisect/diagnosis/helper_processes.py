@@ -1,19 +1,75 @@
-"""A library's helper process: the rank waits on a Python lock, the helper does the work."""
+"""The work that a rank waits for and that runs elsewhere: in a library's helper process, in a
+thread of an actor of Ray, in the process that spawned the ranks and feeds them. Pure.
+
+Ray runs the methods of a plain actor in the main thread of its process. Those of one with several
+threads run in others, and Ray Train runs the training function in a thread of its own
+(ray/train/v2/_internal/execution/worker_group/thread_runner.py): the main thread is in main_loop
+then, and says nothing of the job.
+
+Most parents only wait for the ends of their ranks, and have an end of each pipe all the same.
+"""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..base.identity import ProcessId
 from ..base.library_functions import Role, has_role
-from ..base.process_facts import Frame, Look
-from ..base.ray_processes import find_actor, runs_method
+from ..base.process_facts import Frame, Look, Thread
+from ..base.process_roles import find_actor, runs_method
+from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
-from .actor_threads import find_blocked_coroutine, is_idle_loop
-from .frames import frame_owner, serves_multiprocessing, unqualified_name
-from .process_snapshot import ProcessSnapshot, ProcessTable
+from .frames import frame_owner, runs_job_code, serves_multiprocessing, unqualified_name
+from .process_snapshot import ProcessSnapshot, ProcessTable, merge_looks, put_thread_first
+
+_LOOP = "ray/_private/worker.py"
+_RUNS_A_STEP = "/asyncio/events.py"  # of a task (Handle._run)
+_TRAINING = "worker_group/thread_runner.py"
+
+
+def is_idle_loop(frames: Iterable[Frame]) -> bool:
+    """Return whether a thread is in the loop in which a worker of Ray waits for work: ray.get and
+    ray.wait are in the same file.
+    """
+    inner = next((frame for frame in frames if not frame.native), None)
+    is_loop = inner is not None and unqualified_name(inner.name) == "main_loop"
+    return inner is not None and is_loop and inner.file.endswith(_LOOP)
+
+
+def find_blocked_coroutine(frames: Iterable[Frame]) -> Frame | None:
+    """Return the frame of the job's own coroutine, or of what it calls, that stands still in the
+    thread of an event loop and keeps that from going on; None where the loop itself waits.
+    """
+    python = [frame for frame in frames if not frame.native]
+    ran = next((n for n, one in enumerate(python) if one.file.endswith(_RUNS_A_STEP)), None)
+    inside = python[:ran] if ran is not None else ()
+    return next((one for one in inside if frame_owner(one, "") == "user"), None)
+
+
+def is_between_calls(look: Look) -> bool:
+    """Return whether a process is an actor of Ray whose main thread waits for its next call."""
+    frames = look.main.frames if look.main is not None else ()
+    return is_idle_loop(frames) and bool(find_actor(look.command))
+
+
+def put_job_thread_first(look: Look) -> Look:
+    """Return a look at an actor as if the thread that runs the job's code were its main thread; any
+    other look as it is.
+    """
+    if not find_actor(look.command) or look.main is None or not is_idle_loop(look.main.frames):
+        return look
+    others = [one for one in look.threads if one.os_id not in (None, look.pid)]
+    chosen = next((one for one in others if _trains(one)), None)
+    chosen = chosen or next((one for one in others if runs_job_code(one)), None)
+    return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
+
+
+def _trains(thread: Thread) -> bool:
+    return runs_job_code(thread) and any(one.file.endswith(_TRAINING) for one in thread.frames)
+
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
 _SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothing
@@ -308,3 +364,31 @@ def _find_connected_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]
         lks[-1] for lks in family if lks[-1].pid in peers and lks[-1].name != view.look.name
     ]
     return own_program[0] if len(own_program) == 1 else None
+
+
+def keep_feeding_parents(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    """Return the ranks; of those whose parent is looked at as a process beside them, without it
+    unless it waits for room in a queue.
+    """
+    return [_drop_parent(one) if _has_other_parent(one) else one for one in ranks]
+
+
+def _read_parent(facts: RankFacts) -> int:
+    return facts.looks[-1].ppid if facts.looks else 0
+
+
+def _has_other_parent(facts: RankFacts) -> bool:
+    parent = _read_parent(facts)
+    looks = next((one for one in facts.children if one and one[-1].pid == parent), ())
+    return parent in facts.beside and not _waits_for_room(looks)
+
+
+def _waits_for_room(looks: Sequence[Look]) -> bool:
+    view = merge_looks(looks)
+    return view is not None and not view.running and waits_for_room(view)
+
+
+def _drop_parent(facts: RankFacts) -> RankFacts:
+    parent = _read_parent(facts)
+    children = tuple(one for one in facts.children if not one or one[-1].pid != parent)
+    return replace(facts, children=children, beside=tuple(p for p in facts.beside if p != parent))

@@ -20,7 +20,6 @@ from ..base.files import PACKAGE
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
-from .backward_rounds import name_left_out_reduction
 from .collective_mismatch import (
     BACKWARD_KINDS,
     SAME_SHAPE,
@@ -36,10 +35,10 @@ from .collective_mismatch import (
     list_logged_groups,
     make_mismatch,
 )
-from .collective_rounds import CallKey, call_key, find_expected, read_loop
+from .collective_rounds import CallKey, call_key, find_expected, name_left_out_reduction, read_loop
 from .counted_mismatch import find_counted_mismatch
+from .disagreements import find_other_members
 from .frames import frame_owner, job_frames
-from .member_mismatch import find_other_members
 from .unsent_messages import find_unsent_message
 
 _SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations

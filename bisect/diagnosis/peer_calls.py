@@ -17,7 +17,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
 from ..base.process_facts import Frame
 from .frames import WRAPPER, unqualified_name
-from .group_values import number
+from .rendezvous_claims import number
 
 GivenGroup = Literal["default", "given", ""]
 _TORCH = ("torch/distributed/distributed_c10d.py", C10D_WRAPPER)

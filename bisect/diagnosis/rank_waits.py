@@ -34,9 +34,8 @@ from .pending_operations import (
 )
 from .process_snapshot import ProcessSnapshot
 from .rendezvous_claims import find_own_masters, find_rendezvous_mismatch
-from .served_ranks import find_awaited_guests
+from .served_ranks import find_awaited_guests, find_unseen_end
 from .single_ranks import SingleRank, SingleRanks, is_gone
-from .unseen_nodes import find_unseen_end
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""A rank that serves its peers at a port of its own, and waits there for those that have not come.
+"""Protocols of the job's own: a rank that serves its peers at a port and waits there for those that
+have not come, and waits that are for ranks of nodes which nobody sees. Pure.
 
 Programs that meet by their own means often have one rank at which the others connect, and which
 goes on once all have: it accepts so many connections, or asks its own server, whose threads answer
@@ -11,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.addresses import port_of
+from ..base.addresses import host_of, is_loopback, port_of
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.message_queues import list_queue_sockets, waits_at_queue
-from ..base.process_facts import Socket
+from ..base.process_facts import Look, Socket, list_queue_sockets, waits_at_queue
 from ..base.verdict_facts import Wait
+from .blocked_syscalls import hears_other_hosts
 from .single_ranks import SingleRank, is_gone
 
 PLACE = "connections to"  # in words, before the address
@@ -145,3 +146,38 @@ def _is_on_its_way(other: SingleRank, ranks: Mapping[ProcessId, SingleRank]) -> 
         return True
     awaited = ranks.get(ProcessId(wait.host or other.facts.host, wait.pid or 0))
     return awaited is not None and awaited is not other
+
+
+def find_unseen_end(one: SingleRank, masters: Collection[str]) -> str:
+    """Return in words where the other end of a rank's connection is that is on a node which nobody
+    sees: one that was heard, that of rank 0 (MASTER_ADDR, or one of the addresses `masters`; none
+    where rank 0 is seen), one that came to a port of the rank's own, or is to come. "" for other
+    waits.
+    """
+    wait = one.wait
+    if wait is None or wait.kind != "socket" or wait.pid:
+        return ""
+    if wait.host:
+        return f" on {wait.host}"
+    call = one.view.call if one.view is not None else None
+    if hears_other_hosts(wait, call):
+        return ", to which nobody connects"
+    peer = host_of(wait.detail.partition(" ")[0])
+    if peer and not is_loopback(peer) and peer in masters:
+        return f" on {peer}"
+    if one.view is None or call is None or not call.descriptors:
+        return ""
+    look = one.view.look
+    if all(_came_to_its_port(each.socket, look) for each in call.descriptors):
+        return f", which came to a port of its own from {peer}"
+    return ""
+
+
+def _came_to_its_port(socket: Socket | None, look: Look) -> bool:
+    """Return whether a connection was made from another machine, to a port at which the process
+    listens.
+    """
+    if socket is None or not socket.peer or is_loopback(host_of(socket.peer)):
+        return False
+    ports = {port_of(each.local) for each in look.sockets if each.state == "LISTEN"}
+    return socket.state == "ESTABLISHED" and port_of(socket.local) in ports

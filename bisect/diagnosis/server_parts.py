@@ -15,8 +15,8 @@ from ..base.command_words import has_title, program, starts_for_multiprocessing
 from ..base.identity import ProcessId, RankId, UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
+from ..base.process_roles import find_server_process
 from ..base.rank_facts import RankFacts
-from ..base.server_processes import find_server_process
 from ..base.verdict_facts import Edge, Verdict, Where
 from .call_site import find_call
 from .case import Case

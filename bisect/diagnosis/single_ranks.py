@@ -11,9 +11,8 @@ from typing import NamedTuple
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Look, Thread
+from ..base.process_roles import LONGEST_NAME, TITLE, find_actor, is_service, runs_method
 from ..base.rank_facts import RankFacts
-from ..base.ray_processes import TITLE, find_actor, is_service, runs_method
-from ..base.server_processes import LONGEST_NAME
 from ..base.verdict_facts import Wait, WaitKind
 from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .frames import format_frame, format_innermost_frame

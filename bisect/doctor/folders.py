@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ..base.file_systems import NETWORK_FILE_SYSTEM, unescape
+from ..base.files import NETWORK_FILE_SYSTEM, unescape
 from ..base.lazy_dataclass import dataclass
 from ..base.words import GIB, format_bytes
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, warning

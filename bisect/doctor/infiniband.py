@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..base.interface_names import parse_nccl
+from ..base.addresses import parse_nccl
 from ..base.lazy_dataclass import dataclass
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, warning
 

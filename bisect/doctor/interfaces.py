@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-from ..base.interface_names import Wanted, parse_gloo, parse_nccl
+from ..base.addresses import Wanted, parse_gloo, parse_nccl
 from ..base.lazy_dataclass import dataclass
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, unknown, warning
 

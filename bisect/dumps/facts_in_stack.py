@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
+from ..base.checkpoints import STARTUP_BY_NAME
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import parse_text
 from ..base.process_facts import Frame, Look
-from ..base.startup_table import STARTUP_BY_NAME
 from ..base.verdict_facts import CheckpointPlace
 from ..diagnosis.frames import frame_owner, serves_multiprocessing, unqualified_name
 from ..rank.watched.known_calls import KNOWN_CALLS, KnownCall

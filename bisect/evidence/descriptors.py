@@ -1,5 +1,5 @@
-"""What an open descriptor is, and who has its other end; and the sockets of this machine:
-addresses, states, payload counted, other ends.
+"""What an open descriptor is, and who has its other end, by the name that the process goes by; and
+the sockets of this machine: addresses, states, queues.
 
 Descriptors are read from /proc, never from the target: asking the file itself (stat) may block
 for ever on a frozen disk; its link in /proc does not.
@@ -27,7 +27,25 @@ from typing import Literal, NamedTuple
 
 from ..base.proc import LARGEST, list_pids, read_stat
 from ..base.process_facts import Descriptor, PipeEnd, Socket
-from .process_names import name_of
+from ..base.process_roles import LONGEST_NAME, SERVER_NAMES, name_server_process
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process, "" if it is gone. That of a server's, and a long one, reads its
+    command line, unless that may block.
+    """
+    about = read_stat(pid)
+    if about is None or about.state in "DZX":
+        return about.comm if about is not None else ""
+    if len(about.comm) < LONGEST_NAME and not about.comm.startswith(SERVER_NAMES):
+        return about.comm
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            title = os.fsdecode(file.read(LARGEST).partition(b"\0")[0])
+    except OSError:
+        return about.comm
+    return name_server_process([title], about.comm)
+
 
 _STATES = (
     "", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE",

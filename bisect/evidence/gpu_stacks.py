@@ -23,7 +23,7 @@ from pathlib import Path
 from ..base.deadline import run_command
 from ..base.rank_facts import RankFacts
 from .descriptors import read_links
-from .recorder_pipe import write_byte
+from .recorder_queries import write_byte
 
 _DEBUGGER = "cuda-gdb"
 _ALLOWS = "CUDA_ENABLE_USER_TRIGGERED_COREDUMP"

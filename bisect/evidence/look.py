@@ -33,12 +33,12 @@ from ..base.process_facts import (
     TakenPort,
     Thread,
 )
-from ..base.server_processes import name_server_process
+from ..base.process_roles import name_server_process
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
 from .awaited_files import find_awaited_files
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
 from .native_callers import find_caller, read_code_maps
-from .other_ends import find_other_ends, list_descriptors_in_calls
+from .other_ends import find_other_ends, list_descriptors_in_calls, read_unserved_addresses
 from .process import (
     ProcessMemory,
     exit_code,
@@ -48,7 +48,6 @@ from .process import (
     started,
     words_of,
 )
-from .queue_addresses import read_unserved_addresses
 from .ray_cluster import read_ray_cluster
 from .stacks import read_faulthandler, read_stacks_by_pystack
 from .syscall_arguments import renumber_threads

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..base import ray_processes
+from ..base import process_roles
 from ..base.deadline import within
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import LARGEST, list_pids, read_stat
@@ -211,9 +211,9 @@ def leave_out_services(pids: Iterable[int]) -> list[int]:
     """
     pids = list(pids)
     names = {pid: found.comm for pid in pids if (found := read_stat(pid)) is not None}
-    if not any(name in ray_processes.NAMES for name in names.values()):
+    if not any(name in process_roles.RAY_NAMES for name in names.values()):
         return pids
-    return [pid for pid in pids if not ray_processes.is_service(words_of(pid))]
+    return [pid for pid in pids if not process_roles.is_service(words_of(pid))]
 
 
 def _children(pid: int) -> list[int] | None:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..base.errors import say as say
 from ..base.forks import await_child, read_pipe, why_no_room
-from ..base.load_delay import DelayLimits, LoadDelay
+from ..base.loading import DelayLimits, LoadDelay
 from ..base.proc import read_start_time, read_stat
 from . import command
 from . import command as group_signals

@@ -1,23 +1,282 @@
-"""One connection of the link: messages over an asyncio stream, each read with a deadline."""
+"""One connection of the link: messages as bytes with a length and a MAC, how both sides find out
+that they belong to one job and one user, and a deadline for each read.
+
+    length of the body, 4 bytes, big-endian | body | MAC, 16 bytes (sealed messages alone)
+
+The MAC is keyed BLAKE2b (RFC 7693) over a counter and the body, with a key for each direction: what
+is changed, left out, repeated or sent back to its sender does not fit, and the connection is over.
+Nothing that comes in is believed: sizes are checked before memory is taken, and what is no JSON
+object with a kind is refused in a sentence.
+
+A node that has no token sends a secret that the lead alone can read: only a process of the same
+user may decode it. That secret is the token of their connection.
+
+    lead  {"t": "lead", "v": 1, "nonce": ..., "secret": true}
+    node  {"t": "node", "v": 1, "nonce": ..., "job": ..., "proof": ...}
+    lead  {"t": "in", "proof": ...}
+
+Who listens speaks first, so a node knows at once whether it has met a lead at a port. Each proves
+by a MAC over both nonces that it has the token, without showing it; the keys of the connection are
+made of the token and both nonces, so nothing of one connection is of use in another. Where a job
+has no token, the proofs show nothing but that both speak of the same job; on Slurm a node sends a
+token of its own then, which the lead alone can read ("munge").
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
+import json
+import os
+import secrets
+import shutil
 import socket
 import time
-from dataclasses import replace
+from dataclasses import field, replace
+from hashlib import blake2b
+from typing import Any
 
-from . import munge
-from .framing import LARGEST, Decoder, Message, Refused, Seal, pack
-from .handshake import (
-    Credentials,
-    answer_greeting,
-    check_answer,
-    check_welcome,
-    make_greeting,
-    make_seals,
-)
+from ..base.deadline import call_with_limit, run_command
+from ..base.lazy_dataclass import dataclass
+
+VERSION = 1  # of the link
+LARGEST = 1 << 20  # bytes of a message
+MOST = 64 << 20  # bytes of all messages of one connection
+MAC_SIZE = 16
+_HEADER = 4
+
+Message = dict[str, Any]
+
+
+class Refused(Exception):
+    """What came is no message of ours; the sentence says why. The connection is of no more use."""
+
+
+@dataclass
+class Seal:
+    """One direction of a connection: its key, and how many messages have gone that way."""
+
+    key: bytes
+    count: int = 0
+
+    def sign(self, body: bytes) -> bytes:
+        """Return the MAC of the next message."""
+        counter = self.count.to_bytes(8, "big")
+        self.count += 1
+        return blake2b(counter + body, digest_size=MAC_SIZE, key=self.key).digest()
+
+
+def pack(message: Message, seal: Seal | None = None) -> bytes:
+    """Return a message as bytes. Raises ValueError if it is too large."""
+    body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
+    if len(body) > LARGEST:
+        raise ValueError(f"a message of {len(body)} bytes; {LARGEST} is the most")
+    mac = b"" if seal is None else seal.sign(body)
+    return len(body).to_bytes(_HEADER, "big") + body + mac
+
+
+@dataclass
+class Decoder:
+    """Makes messages of bytes as they come. It holds one message, and what came behind it."""
+
+    seal: Seal | None = None
+    taken: int = 0  # bytes so far
+    _held: bytearray = field(default_factory=bytearray)
+
+    @property
+    def is_in_message(self) -> bool:
+        """Return whether a message has begun and has not ended."""
+        return bool(self._held)
+
+    def feed(self, data: bytes) -> None:
+        """Take in what came. Raises Refused once it is more than one connection may send."""
+        self.taken += len(data)
+        if self.taken > MOST:
+            raise Refused(f"it has sent more than {MOST >> 20} MiB")
+        self._held += data
+
+    def next(self) -> Message | None:
+        """Return the next message, None where it is not whole yet. Raises Refused."""
+        if len(self._held) < _HEADER:
+            return None
+        size = int.from_bytes(self._held[:_HEADER], "big")
+        if not 0 < size <= LARGEST:
+            raise Refused("what it sent is no message of the link")
+        end = _HEADER + size
+        whole = end + (MAC_SIZE if self.seal else 0)
+        if len(self._held) < whole:
+            return None
+        body, mac = bytes(self._held[_HEADER:end]), bytes(self._held[end:whole])
+        del self._held[:whole]
+        if self.seal is not None and not hmac.compare_digest(self.seal.sign(body), mac):
+            raise Refused("a message was changed, left out or repeated on the way")
+        return _read_object(body)
+
+
+def _read_object(body: bytes) -> Message:
+    """Return what a body says. Raises Refused."""
+    try:
+        found = json.loads(body.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise Refused("a message is no JSON") from None
+    if not isinstance(found, dict) or not isinstance(found.get("t"), str):
+        raise Refused("a message says nothing of its kind")
+    return found
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number")
+
+
+_LIMIT = 2.0  # seconds for munged to answer
+_LIFETIME = 60  # seconds for which a credential holds: clocks of nodes may be apart
+_LONGEST = 4096  # characters of a credential; one of ours has some 250
+_SECRET_SIZE = 32  # bytes
+_KEYS = ("STATUS", "UID")
+
+
+def has_munge() -> bool:
+    """Return whether this is a job of Slurm's whose nodes can prove their user by munge."""
+    programs = ("munge", "unmunge")
+    return "SLURM_JOB_ID" in os.environ and all(map(shutil.which, programs))
+
+
+async def make_secret() -> tuple[bytes, str]:
+    """Return a new secret, and the credential that it is in. Raises Refused."""
+    secret = secrets.token_hex(_SECRET_SIZE).encode()
+    words = ["munge", f"--restrict-uid={os.getuid()}", f"--ttl={_LIFETIME}"]
+    status, printed, error = await _run(words, secret)
+    if status != 0 or not printed.startswith(b"MUNGE:"):
+        raise Refused(f"munge made no credential: {error or status}")
+    return secret, printed.decode().strip()
+
+
+async def read_secret(credential: object) -> bytes:
+    """Return the secret in a credential that a process of this user made. Raises Refused."""
+    is_one = isinstance(credential, str) and credential.startswith("MUNGE:")
+    if not isinstance(credential, str) or not is_one or len(credential) > _LONGEST:
+        raise Refused("what it showed is no credential of munge")
+    words = ["unmunge", f"--keys={','.join(_KEYS)}", "--numeric"]
+    status, printed, error = await _run(words, credential.encode())
+    head, _, secret = printed.partition(b"\n\n")
+    found = dict(line.split(":", 1) for line in head.decode(errors="replace").splitlines())
+    if status != 0 or found.get("STATUS", "").strip() != "0":
+        raise Refused(f"munge does not accept its credential: {error or status}")
+    if found.get("UID", "").strip() != str(os.getuid()):
+        raise Refused(f"it is of user {found.get('UID', '').strip()}, and we of {os.getuid()}")
+    if len(secret) != 2 * _SECRET_SIZE:
+        raise Refused("its credential of munge has no secret")
+    return secret
+
+
+async def _run(words: list[str], given: bytes) -> tuple[int | None, bytes, str]:
+    """Return the status, what was printed, and the error. Raises Refused."""
+    try:
+        ran = await call_with_limit(run_command, words, _LIMIT, given, limit=_LIMIT + 1.0)
+    except (OSError, TimeoutError, RuntimeError) as error:
+        raise Refused(f"{words[0]}: {error}") from None
+    return ran.status, ran.out, " ".join(ran.err.split())[-200:]
+
+
+NONCE_SIZE = 16  # bytes
+_LONGEST_TOKEN = 64  # bytes: the longest key that BLAKE2b takes (RFC 7693, 2.1)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What both sides have to have the same of."""
+
+    job: str
+    token: bytes = b""
+    by_munge: bool = False  # of a node without a token munge may tell that it is of the same user
+
+    @property
+    def has_token(self) -> bool:
+        return bool(self.token)
+
+    @property
+    def can_prove(self) -> bool:
+        """Return whether the other side can be shown that we are of the same user."""
+        return self.has_token or self.by_munge
+
+    def prove(self, who: str, nonces: bytes) -> bytes:
+        """Return the proof of one side, or a key: `who` says which."""
+        proved = nonces + self.job.encode()
+        key = self.token[:_LONGEST_TOKEN]
+        return blake2b(proved, digest_size=32, key=key, person=who.encode()).digest()
+
+
+def make_greeting(credentials: Credentials) -> Message:
+    """Return what the lead says first."""
+    nonce = os.urandom(NONCE_SIZE).hex()
+    greeting = {"t": "lead", "v": VERSION, "nonce": nonce, "secret": credentials.has_token}
+    return {**greeting, "munge": True} if credentials.by_munge else greeting
+
+
+def answer_greeting(credentials: Credentials, greeting: Message) -> Message:
+    """Return what a node answers a lead. Raises Refused if that is none, or none for this job."""
+    _check(greeting, "lead")
+    if greeting.get("secret") is not credentials.has_token:
+        whose = "we have none" if greeting.get("secret") else "it has none"
+        raise Refused(f"the lead and this node have no token in common: {whose}")
+    nonce = os.urandom(NONCE_SIZE)
+    proof = credentials.prove("node", _nonce_of(greeting) + nonce).hex()
+    answer = {"t": "node", "v": VERSION, "nonce": nonce.hex(), "job": credentials.job}
+    return {**answer, "proof": proof}
+
+
+def check_answer(credentials: Credentials, greeting: Message, answer: Message) -> Message:
+    """Return what the lead says to a node that it knows by its answer. Raises Refused."""
+    _check(answer, "node")
+    if answer.get("job") != credentials.job:
+        raise Refused("it is of another job")
+    nonces = _nonce_of(greeting) + _nonce_of(answer)
+    if not _matches_proof(answer.get("proof"), credentials.prove("node", nonces)):
+        raise Refused("it does not have the token of this job")
+    return {"t": "in", "proof": credentials.prove("lead", nonces).hex()}
+
+
+def check_welcome(
+    credentials: Credentials, greeting: Message, answer: Message, welcome: Message
+) -> None:
+    """Check what the lead said to the node's answer. Raises Refused."""
+    nonces = _nonce_of(greeting) + _nonce_of(answer)
+    if welcome.get("t") != "in" or not _matches_proof(
+        welcome.get("proof"), credentials.prove("lead", nonces)
+    ):
+        raise Refused("who listens there does not have the token of this job")
+
+
+def make_seals(credentials: Credentials, greeting: Message, answer: Message) -> tuple[Seal, Seal]:
+    """Return the seals of a connection: of what the lead sends, and of what the node sends."""
+    nonces = _nonce_of(greeting) + _nonce_of(answer)
+    return Seal(credentials.prove("from lead", nonces)), Seal(
+        credentials.prove("from node", nonces)
+    )
+
+
+def _check(message: Message, kind: str) -> None:
+    if message["t"] != kind:
+        raise Refused("what it sent is no greeting of the link")
+    if message.get("v") != VERSION:
+        raise Refused(f"it speaks version {message.get('v')!r:.20} of the link, and we {VERSION}")
+
+
+def _nonce_of(message: Message) -> bytes:
+    value = message.get("nonce")
+    try:
+        nonce = bytes.fromhex(value) if isinstance(value, str) else b""
+    except ValueError:
+        nonce = b""
+    if len(nonce) != NONCE_SIZE:
+        raise Refused("what it sent is no greeting of the link")
+    return nonce
+
+
+def _matches_proof(claimed: object, proof: bytes) -> bool:
+    return isinstance(claimed, str) and hmac.compare_digest(claimed.encode(), proof.hex().encode())
+
 
 GREETING_LIMIT = 3.0  # seconds for the other side to prove itself
 MESSAGE_LIMIT = 10.0  # seconds from the first byte of a message to its last
@@ -86,7 +345,7 @@ class Channel:
         self.send(greeting)
         answer = await self.read(GREETING_LIMIT)
         if credentials.by_munge and "munge" in answer:
-            credentials = replace(credentials, token=await munge.read_secret(answer["munge"]))
+            credentials = replace(credentials, token=await read_secret(answer["munge"]))
         self.send(check_answer(credentials, greeting, answer))
         self._seal, self._decoder.seal = make_seals(credentials, greeting, answer)
         self.is_trusted = credentials.has_token
@@ -95,7 +354,7 @@ class Channel:
         """Be the node's side of it."""
         greeting, shown = await self.read(GREETING_LIMIT), {}
         if credentials.by_munge and not credentials.has_token and greeting.get("munge") is True:
-            secret, credential = await munge.make_secret()
+            secret, credential = await make_secret()
             credentials, shown = replace(credentials, token=secret), {"munge": credential}
         answer = {**answer_greeting(credentials, greeting), **shown}
         self.send(answer)

@@ -1,7 +1,7 @@
 """The lead: hears all nodes of a job, and once the clock of one has run out has all of them look at
 one moment, and one verdict made of what they report.
 
-A node is who has proved itself (handshake.py) and speaks of ranks that no other node has. What is
+A node is who has proved itself (channel.py) and speaks of ranks that no other node has. What is
 wrong with what comes is said in one sentence, and ends that connection alone.
 """
 
@@ -16,9 +16,7 @@ from dataclasses import field, replace
 
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
-from .channel import Channel, set_options
-from .framing import Refused
-from .handshake import Credentials
+from .channel import Channel, Credentials, Refused, set_options
 from .messages import (
     FROM_NODE,
     Beat,

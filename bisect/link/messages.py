@@ -14,7 +14,7 @@ from ..base.masking import mask_values
 from ..base.node_record import NodeRecord
 from ..base.rank_facts import Ended, RankFacts
 from ..base.verdict_facts import Verdict
-from .framing import Message, Refused
+from .channel import Message, Refused
 
 _MOST_RANKS = 1 << 16  # of a node
 _LONGEST_NAME = 256  # characters

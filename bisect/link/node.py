@@ -14,9 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from ..base.rank_facts import RankFacts
-from .channel import Channel, Refused, open_channel
-from .framing import LARGEST
-from .handshake import Credentials
+from .channel import LARGEST, Channel, Credentials, Refused, open_channel
 from .lead import LEASE
 from .messages import (
     FROM_LEAD,
@@ -283,7 +281,7 @@ async def _open_at(
 def _fit(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     """Return the ranks with as many of their looks as one message, and all together, may hold."""
     from ..base.json_codec import to_json
-    from .framing import pack
+    from .channel import pack
 
     fitting, left = [], _MOST_LOOKS
     for facts in ranks:

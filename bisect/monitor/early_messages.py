@@ -15,7 +15,7 @@ import socket
 from typing import NamedTuple
 
 from ..base.events import Arrive, Await, Bye, Event, Hello, RingOpened, decode
-from ..base.load_delay import DelayLimits, LoadDelay
+from ..base.loading import DelayLimits, LoadDelay
 from ..rank.collective_records import open_ring
 
 _MOST = 1 << 20  # bytes on one connection: who says more than that trains already

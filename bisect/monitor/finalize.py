@@ -20,8 +20,8 @@ from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from . import clocks
 from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
+from .ending import end_job
 from .job import HeldBack
-from .job_end import end_job
 from .job_facts import describe_hearing, describe_starting, make_job_facts, seconds_still
 from .missing_ranks import find_silent_ranks
 from .monitor_process import describe_shortage
@@ -150,7 +150,7 @@ def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, 
     """
     if facts.ended in NOTHING_MOVES and job.nodes is None:
         with job.failures.of("look for ranks that were spawned"):
-            from .spawned_ranks import take_spawned_ranks
+            from .missing_ranks import take_spawned_ranks
 
             facts, found = take_spawned_ranks(facts, seen)
             job.stands_for = {}

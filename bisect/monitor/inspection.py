@@ -26,8 +26,8 @@ from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.process import leave_out_services
+from ..evidence.rank_parents import list_server_processes
 from ..evidence.ray_cluster import find_actors
-from ..evidence.server_family import list_server_processes
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process

@@ -16,14 +16,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.checkpoints import Checkpoint, Phase
+from ..base.checkpoints import STARTUP, Checkpoint, Phase
 from ..base.deadline import call_with_limit
 from ..base.events import Answer, Event, Message, Said, encode
 from ..base.files import stamp
 from ..base.lazy_dataclass import dataclass
-from ..base.load_delay import LoadDelay, limit_delay
+from ..base.loading import LoadDelay, limit_delay
 from ..base.rank_state import NodeRanks, RankState
-from ..base.startup_table import STARTUP
 from ..base.version import VERSION
 from ..evidence.process import started
 from ..rank import our_folders
@@ -207,7 +206,7 @@ class Job:
         self.cannot_look = ""  # why py-spy may not look, "" if it may
         self.machine: MachineFacts | None = None  # as it was when a clock ran out
         self.verdict: Verdict | None = None
-        # By rank that never spoke the member that has started it (monitor/spawned_ranks.py).
+        # By rank that never spoke the member that has started it (monitor/missing_ranks.py).
         self.stands_for: dict[RankId, RankId] = {}
         self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
         self.held_back: HeldBack | None = None

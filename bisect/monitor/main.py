@@ -20,7 +20,7 @@ from typing import Any
 
 from ..base import events
 from ..base.events import Message, decode
-from ..base.low_priority import import_at_low_priority
+from ..base.loading import import_at_low_priority
 from ..base.proc import find_peer_pid
 from ..base.rank_state import find_released_ranks
 from ..rank import our_folders

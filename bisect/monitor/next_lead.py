@@ -2,7 +2,7 @@
 by their ranks.
 
 Each node finds that by itself, from what the lead had told of the others, or from what they left in
-a run folder (waiting_nodes.py). It looks for the first lead and for the nodes before it, and leads
+a run folder (lead_address.py). It looks for the first lead and for the nodes before it, and leads
 where none of them answers. Who leads so looks on, and gives way to one before it. Groups of nodes
 that do not see each other have a lead each.
 """
@@ -15,12 +15,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..link.handshake import Credentials
+from ..link.channel import Credentials
 from ..link.lead import LEASE, Lead
 from ..link.messages import NodeWord
 from ..link.node import Address, NodeLink, open_lead
-from .lead_address import listen_at
-from .waiting_nodes import AFTER, WaitingNodes
+from .lead_address import AFTER, WaitingNodes, listen_at
 
 MOST = 16  # nodes that may come to lead: once the first so many are lost, each is on its own
 LIMIT = 24.0  # seconds from the lead's last word for another one to be found

@@ -26,18 +26,18 @@ from ..base.identity import UnknownRank
 from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended
 from ..base.variables import TOKEN_VARIABLE
-from ..diagnosis.node_rendezvous import cannot_meet, compare_agents
+from ..diagnosis.other_nodes import cannot_meet, compare_agents
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
-from ..link.handshake import Credentials
+from ..link.channel import Credentials, has_munge
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, Report
-from ..link.munge import has_munge
 from ..link.node import Address, NodeLink
 from .copy_run import write
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
+    WaitingNodes,
     format_token,
     list_lead_places,
     listen_at,
@@ -48,7 +48,6 @@ from .lead_address import (
 from .monitor_process import call_in_thread
 from .next_lead import NextLead
 from .other_nodes import add_nodes, describe_as_lost
-from .waiting_nodes import WaitingNodes
 from .watcher_verdict import LauncherJudgement, blame_launcher
 
 if TYPE_CHECKING:

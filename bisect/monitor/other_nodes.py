@@ -26,14 +26,14 @@ from ..base.rank_facts import ClockOffset, Ended, JobFacts, LostNode
 from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_ranks, format_seconds
-from ..link.handshake import Credentials
+from ..link.channel import Credentials, has_munge
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, RankWord, Report
-from ..link.munge import has_munge
 from ..link.node import Address, NodeLink
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
+    WaitingNodes,
     format_token,
     list_lead_places,
     listen_at,
@@ -44,7 +44,6 @@ from .lead_address import (
 from .monitor_process import call_in_thread
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
-from .waiting_nodes import WaitingNodes
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState

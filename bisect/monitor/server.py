@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from ..base import events
 from ..base.events import Event, Message, decode
 from ..base.proc import find_peer_pid
+from ..base.process_roles import is_worker
 from ..base.rank_state import (
     RankState,
     find_missing_ranks,
     find_opening_barriers,
     find_released_ranks,
 )
-from ..base.ray_processes import is_worker
 from ..base.words import format_bytes, format_ranges, format_ranks
 from ..evidence.process import Life, open_life, words_of
 from .rank_exits import note_end, note_slow

@@ -32,7 +32,7 @@ from ..base.verdict_facts import Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.looks import PAUSE, take_good_looks
-from ..diagnosis.node_rendezvous import find_node_rendezvous
+from ..diagnosis.other_nodes import find_node_rendezvous
 from ..diagnosis.process_snapshot import merge_looks
 from ..diagnosis.request_threads import put_stuck_request_first
 from ..diagnosis.snapshot import Snapshot
@@ -54,7 +54,7 @@ from ..evidence.process import (
 )
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
-from .spawned_ranks import take_spawned_ranks
+from .missing_ranks import take_spawned_ranks
 from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).

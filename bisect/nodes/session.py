@@ -25,20 +25,22 @@ from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command, mask_text
 from ..base.words import format_seconds, terminal_width
 from ..report.node_search_text import nodes_lines, nodes_report, round_lines
-from ..search.node_answer import (
+from ..search.node_search import (
+    CONFIRM,
     NodesAnswer,
+    NodeSearchEnd,
     NodesOutcome,
     NodesStart,
     choose_excluded,
     explain_nodes,
+    search_nodes,
+    summarize_nodes,
 )
-from ..search.node_search import CONFIRM, NodeSearchEnd, search_nodes, summarize_nodes
 from ..search.node_starts import NodeSet, NodeStarts, Round
 from ..trials.isolation_request import read_recorded
 from ..trials.isolation_session import ask_person, tell
 from ..trials.launch import stopping_by_signals
-from .engines import Engine, EngineName
-from .node_choice import check_nodes
+from .engines import Engine, EngineName, check_nodes
 from .node_task import PORTS, TaskOrders
 from .round_launch import StartedSet, Stopped, launch_round, list_sets
 

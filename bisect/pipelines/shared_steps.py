@@ -15,11 +15,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..base.checkpoints import Checkpoint, Phase
+from ..base.checkpoints import STARTUP_BY_NAME, Checkpoint, Phase
 from ..base.errors import UsageError
 from ..base.lazy_dataclass import dataclass
 from ..base.pipeline import Pipeline, Step
-from ..base.startup_table import STARTUP_BY_NAME
 from ..toggles.table import TOGGLES, add_toggles, toggles_of
 
 if TYPE_CHECKING:

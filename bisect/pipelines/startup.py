@@ -1,5 +1,5 @@
 """The main pipeline: everything that happens until a language model trains, step by step. Its table
-is base/startup_table.py. Here are its last steps, the prime suspects: W&B really started, in one of
+is base/checkpoints.py. Here are its last steps, the prime suspects: W&B really started, in one of
 the ways that jobs start it, the callback that logs memory, the Trainer, and fit, phase by phase.
 
 WandbLogger does nothing until its `experiment` is read, and that is a dummy on every rank but 0; so
@@ -16,9 +16,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..base.checkpoints import STARTUP
 from ..base.launcher_env import INTERACTIVE
 from ..base.pipeline import Step
-from ..base.startup_table import STARTUP
 from . import model_steps, shared_steps
 from .shared_steps import logs_path, make_pipeline
 

@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 from ..base.lazy_dataclass import dataclass
 from ..base.place import find_place
-from ..base.steering import ASKED
+from ..base.variables import ASKED
 
 
 class Call:

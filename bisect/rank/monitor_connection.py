@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ..base.error_guard import raise_if_of_the_job
 from ..base.forks import await_child, read_pipe, why_no_room, withstand_signals
-from ..base.load_delay import DelayLimits
+from ..base.loading import DelayLimits
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.variables import CLAIM_VARIABLE, OUTER_VARIABLE, PACKAGE_VARIABLE
 from .our_folders import LONGEST_SOCKET_PATH, OWNER_LINK, bases, is_own_folder, make

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base.error_guard import ignore_our_errors
 from ..base.lazy_dataclass import dataclass
-from ..base.steering import IN_CODE, VARIABLE, parse_toggle_values
+from ..base.variables import IN_CODE, VARIABLE, parse_toggle_values
 from . import call_changes as changes
 from .after_import import after_import
 from .call_changes import Call, Change, ScriptValue, change_nothing

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..base.pipeline import PIPELINES
-from ..base.steering import VARIABLE as STEER
+from ..base.variables import VARIABLE as STEER
 from ..base.verdict_facts import Level
 from ..base.words import LEVELS, wrap_line, wrap_width
 from ..diagnosis.causes.catalogue import CauseFamily

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..base.words import cut_line, format_count, format_seconds, join_lines, printable, wrap_line
-from ..search.node_answer import NodesAnswer, NodesStart
 from ..search.node_findings import NodeFinding
+from ..search.node_search import NodesAnswer, NodesStart
 from .isolation_text import format_probability
 from .rows import LABEL, Answer, Row, make_rows, wrap_rows
 

@@ -18,7 +18,7 @@ from ..base import command_words
 from ..base.command_words import ENV, given, own_words_of_ours, variables_given, without
 from ..base.errors import UsageError, nearest
 from ..base.lazy_dataclass import dataclass
-from ..base.steering import ASKED, IN_CODE, VARIABLE, format_toggle_values, parse_toggle_values
+from ..base.variables import ASKED, IN_CODE, VARIABLE, format_toggle_values, parse_toggle_values
 from .toggle import (
     AS_SET,
     Toggle,

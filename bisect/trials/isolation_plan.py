@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from ..base.command_words import starts_one_node
 from ..base.errors import HangbisectError, UsageError, nearest
 from ..base.lazy_dataclass import dataclass
-from ..base.steering import ASKED, format_toggle_values, parse_toggle_values
-from ..base.steering import VARIABLE as STEER
+from ..base.variables import ASKED, format_toggle_values, parse_toggle_values
+from ..base.variables import VARIABLE as STEER
 from ..base.verdict_facts import Setting, Trial
 from ..base.words import format_seconds
 from ..search.isolation import CACHE_VARIABLES

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.attach.jobs import Job, make_lone_job
-from hangbisect.attach.joined_nodes import merge_nodes
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts, list_ranks_of_machine
+from hangbisect.attach.nodes import merge_nodes
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank
 from hangbisect.base.rank_facts import RankFacts

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.exchanges import note_exchanges
+from hangbisect.diagnosis.rank_connections import note_exchanges
 
 from .made_up import look, rank
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.process_facts import Look, Socket
-from hangbisect.diagnosis.node_rendezvous import (
+from hangbisect.diagnosis.other_nodes import (
     cannot_meet,
     compare_agents,
     find_node_wait,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from hangbisect.base.process_facts import Look, Thread
+from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.collect.looks import classify_ranks
 from hangbisect.diagnosis.log_divergence import find_mismatch
@@ -100,6 +100,25 @@ def test_a_call_that_returned_once_enqueued_may_not_be_done(size: int) -> None:
     ahead = log([("0", "all_reduce", None)] * 41)
     behind = log([("0", "all_reduce", None)] * 40)
     assert culprits(world(size, 1, (ITEM, ahead), (ITEM, behind))) == (1,)
+
+
+@pytest.mark.parametrize("end", ["pipe", "socket"])
+def test_who_waits_for_a_thread_of_its_own_waits_for_what_that_one_is_in(end: str) -> None:
+    """A stream's thread is in the operation, and the main thread at a pipe that this one writes."""
+
+    def at_its_own(number: int) -> Look:
+        pid = 100 + number
+        pair = Socket(9, "unix", state="ESTABLISHED", peer_pids=(pid,))
+        ends = {
+            "pipe": Descriptor(5, "pipe", f"pipe:[{number}]", other_ends=(pid,)),
+            "socket": Descriptor(5, "socket", "socket:[9]", socket=pair),
+        }
+        return look("synchronize dev.py:21", *_TRAIN, call="read", descriptors=(ends[end],))
+
+    ahead, behind = log(rounds(41, False)), log(rounds(40))
+    ranks = [standing(n, at_its_own(n), behind if n == 2 else ahead) for n in range(4)]
+    assert culprits(ranks) == (2,)
+    assert judge_job(job("late", 4), ranks).ranks.waiting == (0, 1, 3)
 
 
 def test_an_operation_that_is_done_makes_nobody_wait() -> None:

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.server_readiness import is_ready
-from hangbisect.diagnosis.server_roles import find_roles, put_roles
+from hangbisect.diagnosis.server_roles import find_roles, is_ready, put_roles
 
 from .made_up import look, rank
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.shared_groups import find_group_partners, find_only_group
+from hangbisect.diagnosis.rank_connections import find_group_partners, find_only_group
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import job, look

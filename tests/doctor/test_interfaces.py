@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.base.interface_names import Wanted, parse_gloo, parse_nccl
+from hangbisect.base.addresses import Wanted, parse_gloo, parse_nccl
 from hangbisect.doctor.interfaces import (
     Interface,
     address_for_peers,

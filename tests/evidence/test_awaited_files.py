@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.process_facts import Frame, Kernel, Syscall, Thread
-from hangbisect.evidence.awaited_files import find_awaited_files, parse_maker
-from hangbisect.evidence.polled_paths import find_polled_path
+from hangbisect.evidence.awaited_files import find_awaited_files, find_polled_path, parse_maker
 
 BATON = """\
 import os, time

@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 from hangbisect.base.process_facts import Socket
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.collect.recorder_dumps import add_recorder_dumps
+from hangbisect.collect.library_facts import add_recorder_dumps
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.evidence import debug_pages
-from hangbisect.evidence.debug_pages import ask_debug_pages, find_debug_server, parse_page
+from hangbisect.evidence import recorder_queries
+from hangbisect.evidence.recorder_queries import ask_debug_pages, find_debug_server, parse_page
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -266,7 +266,7 @@ def standing(port: int, listens: bool = True) -> list[RankFacts]:
 def test_the_server_is_found_by_the_port_that_one_of_the_job_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(debug_pages, "PORT", 4711)
+    monkeypatch.setattr(recorder_queries, "PORT", 4711)
     assert find_debug_server(standing(4711)) == ("localhost", 4711)
     assert find_debug_server(standing(4711, listens=False)) is None
     assert find_debug_server(standing(4712)) is None
@@ -276,7 +276,7 @@ def test_who_never_entered_what_the_others_wait_in_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(pages([], {"/fr_trace_nccl_json": page(behind(2))})) as port:
-        monkeypatch.setattr(debug_pages, "PORT", port)
+        monkeypatch.setattr(recorder_queries, "PORT", port)
         ranks = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
     assert judge_job(job("late", WORLD), ranks).ranks.culprit == (2,)
 
@@ -287,7 +287,7 @@ def test_with_half_of_the_workers_silent_nobody_else_is_named(
 ) -> None:
     answers = {**behind(2), **dict.fromkeys(lost, "TimeoutError: ")}
     with serving(pages([], {"/fr_trace_nccl_json": page(answers)})) as port:
-        monkeypatch.setattr(debug_pages, "PORT", port)
+        monkeypatch.setattr(recorder_queries, "PORT", port)
         ranks = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
     named = judge_job(job("late", WORLD), ranks).ranks.culprit
     assert 2 in named or len(named) != 1

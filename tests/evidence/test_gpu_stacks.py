@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.collect.gpu_kernels import add_gpu_kernels
+from hangbisect.collect.library_facts import add_gpu_kernels
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.evidence import gpu_stacks
 from hangbisect.evidence.gpu_stacks import parse_kernels, why_no_dump

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from hangbisect.evidence.polled_children import waits_for_ends
+from hangbisect.evidence.rank_parents import waits_for_ends
 
 # The line that sleeps is the one with "sleep(".
 ONLY_FOR_ENDS = {

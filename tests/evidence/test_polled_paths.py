@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.process_facts import Frame
-from hangbisect.evidence.polled_paths import find_polled_path, format_polling_place
+from hangbisect.evidence.awaited_files import find_polled_path, format_polling_place
 
 from .test_source_code import line_of
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hangbisect.base import message_queues
+from hangbisect.base import process_facts
 from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall
-from hangbisect.evidence import queue_addresses
+from hangbisect.evidence import other_ends
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +29,7 @@ def thread(*sockets: Socket, timeout: float | None) -> Kernel:
 
 
 def test_the_heaps_of_malloc_are_read_and_nothing_else() -> None:
-    assert queue_addresses.parse_heaps(MAPS) == [
+    assert other_ends.parse_heaps(MAPS) == [
         (0x7F0000000000, 0x21000),
         (0x55D0C0000000, 0x21000),
     ]
@@ -37,12 +37,12 @@ def test_the_heaps_of_malloc_are_read_and_nothing_else() -> None:
 
 def test_addresses_are_texts_that_end_where_c_ends_them() -> None:
     data = b"\x01ipc:///tmp/a.sock\0xtcp://127.0.0.1:5555\0ipc://cut-off"
-    assert queue_addresses.find_addresses(data) == ("ipc:///tmp/a.sock", "tcp://127.0.0.1:5555")
+    assert other_ends.find_addresses(data) == ("ipc:///tmp/a.sock", "tcp://127.0.0.1:5555")
 
 
 @given(st.binary(max_size=200))
 def test_whatever_memory_holds_is_searched(data: bytes) -> None:
-    for address in queue_addresses.find_addresses(data):
+    for address in other_ends.find_addresses(data):
         assert address.startswith(("ipc://", "tcp://"))
 
 
@@ -52,18 +52,18 @@ def test_an_address_is_unserved_where_no_socket_listens() -> None:
         *("tcp://localhost:6666", "tcp://10.255.0.9:7777", "tcp://*:8888", "ipc://*"),
     )
     known = {1: LISTENS, 2: SERVES, 3: CONNECTED}
-    assert queue_addresses.select_unserved(named, known) == (
+    assert other_ends.select_unserved(named, known) == (
         "ipc:///tmp/b.sock",
         "ipc://@b",
         "tcp://localhost:6666",
     )
     # In a network of its own nobody tells of Unix sockets.
-    assert queue_addresses.select_unserved(named, {2: SERVES}) == ("tcp://localhost:6666",)
+    assert other_ends.select_unserved(named, {2: SERVES}) == ("tcp://localhost:6666",)
 
 
 def test_it_tries_to_connect_where_it_has_no_connection_and_a_time_limit() -> None:
-    assert message_queues.tries_to_connect((thread(timeout=0.1),))
-    assert not message_queues.tries_to_connect((thread(timeout=None),))
-    assert not message_queues.tries_to_connect((thread(CONNECTED, timeout=0.1),))
-    assert not message_queues.tries_to_connect((thread(LISTENS, timeout=0.1),))
-    assert not message_queues.tries_to_connect(())
+    assert process_facts.tries_to_connect((thread(timeout=0.1),))
+    assert not process_facts.tries_to_connect((thread(timeout=None),))
+    assert not process_facts.tries_to_connect((thread(CONNECTED, timeout=0.1),))
+    assert not process_facts.tries_to_connect((thread(LISTENS, timeout=0.1),))
+    assert not process_facts.tries_to_connect(())

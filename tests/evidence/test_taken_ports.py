@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangbisect.base.process_facts import Frame, Socket, Thread
-from hangbisect.evidence.taken_ports import find_awaited_ports
+from hangbisect.evidence.other_ends import find_awaited_ports
 
 WAITS = "/v/site-packages/sglang/srt/utils/common.py"
 

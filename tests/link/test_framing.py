@@ -8,14 +8,19 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hangbisect.link.framing import LARGEST, MOST, Decoder, Refused, Seal, pack
-from hangbisect.link.handshake import (
+from hangbisect.link.channel import (
+    LARGEST,
+    MOST,
     Credentials,
+    Decoder,
+    Refused,
+    Seal,
     answer_greeting,
     check_answer,
     check_welcome,
     make_greeting,
     make_seals,
+    pack,
 )
 from hangbisect.link.messages import FROM_NODE, Digest, Echo, Join, RankWord, decode, encode
 from hypothesis import given

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hangbisect.link import munge
-from hangbisect.link.framing import Refused
-from hangbisect.link.handshake import Credentials
+from hangbisect.link import channel
+from hangbisect.link.channel import Credentials, Refused
 from hangbisect.link.messages import Digest
 from hangbisect.link.node import NodeLink
 
@@ -113,18 +112,18 @@ def test_without_a_credential_nobody_is_taken_in() -> None:
 @pytest.mark.usefixtures("munged")
 def test_a_credential_is_read_once_and_by_its_user_alone() -> None:
     async def test() -> None:
-        secret, credential = await munge.make_secret()
-        assert await munge.read_secret(credential) == secret
+        secret, credential = await channel.make_secret()
+        assert await channel.read_secret(credential) == secret
         with pytest.raises(Refused, match="does not accept"):
-            await munge.read_secret(credential)  # shown a second time
+            await channel.read_secret(credential)  # shown a second time
         of_others = subprocess.run(
             ["munge", "--restrict-uid=65534"], input=secret, capture_output=True, check=True
         )
         with pytest.raises(Refused, match="does not accept"):
-            await munge.read_secret(of_others.stdout.decode())
+            await channel.read_secret(of_others.stdout.decode())
         for wrong in (None, 5, "", "MUNGE:nonsense:", "MUNGE:" + "A" * 5000):
             with pytest.raises(Refused):
-                await munge.read_secret(wrong)
+                await channel.read_secret(wrong)
 
     run(test())
 
@@ -136,7 +135,7 @@ def test_a_credential_of_another_user_is_refused() -> None:
         ["munge"], input=b"k" * 64, capture_output=True, check=True, user=65534, group=65534
     )
     with pytest.raises(Refused, match="it is of user 65534"):
-        run(munge.read_secret(made.stdout.decode()))
+        run(channel.read_secret(made.stdout.decode()))
 
 
 def test_where_munged_is_gone_that_is_said(munged: subprocess.Popen[bytes]) -> None:
@@ -145,7 +144,7 @@ def test_where_munged_is_gone_that_is_said(munged: subprocess.Popen[bytes]) -> N
 
     async def test() -> None:
         with pytest.raises(Refused, match="munge made no credential"):
-            await munge.make_secret()
+            await channel.make_secret()
         async with star(WITHOUT_TOKEN) as made:
             link = link_to(lambda: made.port, WITHOUT_TOKEN)
             task = asyncio.create_task(link.run())
@@ -162,8 +161,8 @@ def test_munge_is_asked_on_slurm_alone(monkeypatch: pytest.MonkeyPatch, tmp_path
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert not munge.has_munge()
+    assert not channel.has_munge()
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert munge.has_munge()
+    assert channel.has_munge()
     (tmp_path / "munge").unlink()
-    assert not munge.has_munge()
+    assert not channel.has_munge()

@@ -16,9 +16,7 @@ from hangbisect.base.json_codec import to_json
 from hangbisect.base.node_record import NodeClock, make_node_record
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link import channel as channels
-from hangbisect.link.channel import Channel, open_channel
-from hangbisect.link.framing import LARGEST, pack
-from hangbisect.link.handshake import Credentials
+from hangbisect.link.channel import LARGEST, Channel, Credentials, open_channel, pack
 from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
 from hangbisect.link.messages import Digest, Join, Judged, RankWord, Report, encode
 from hangbisect.link.node import NodeLink, open_lead

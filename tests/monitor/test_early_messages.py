@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base.load_delay import DelayLimits
+from hangbisect.base.loading import DelayLimits
 from hangbisect.monitor import early_messages
 from hangbisect.monitor.early_messages import Heard
 from hangbisect.rank.collective_records import RING_NAME

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hangbisect.base.checkpoints import STARTUP, STARTUP_BY_NAME
 from hangbisect.base.rank_state import NodeRanks, RankState
-from hangbisect.base.startup_table import STARTUP, STARTUP_BY_NAME
 from hangbisect.monitor import clocks
 from hangbisect.monitor.clocks import STEADY, TimeLimits, are_ranks_past
 from hypothesis import given

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hangbisect.base.silences import Silences
+from hangbisect.base.rank_history import Silences
 from hangbisect.evidence.successive_looks import PeerRequest
 from hangbisect.monitor.clocks import TimeLimits, pauses_until
 from hangbisect.monitor.inspection import Inspection

@@ -14,7 +14,7 @@ from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 from hangbisect.monitor import missing_ranks
-from hangbisect.monitor.spawned_ranks import take_spawned_ranks
+from hangbisect.monitor.missing_ranks import take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
 

@@ -8,8 +8,7 @@ import time
 from pathlib import Path
 
 from hangbisect.link.messages import NodeWord
-from hangbisect.monitor.lead_address import TOKEN_FILE, read_token
-from hangbisect.monitor.waiting_nodes import WaitingNodes
+from hangbisect.monitor.lead_address import TOKEN_FILE, WaitingNodes, read_token
 
 PLACES = [("127.0.0.1", 29408)]
 

@@ -23,7 +23,7 @@ from hangbisect.nodes.session import (
     resume_request,
 )
 from hangbisect.report.node_search_text import nodes_lines
-from hangbisect.search.node_answer import NodesAnswer
+from hangbisect.search.node_search import NodesAnswer
 from hangbisect.search.node_starts import SetResult
 
 NOBODY = Engine("hosts", lambda orders: [])

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hangbisect.base.checkpoints import STARTUP
 from hangbisect.base.pipeline import PIPELINES, find_pipeline
-from hangbisect.base.startup_table import STARTUP
 
 CONTRACT = """
 launcher          Ranks started               launcher

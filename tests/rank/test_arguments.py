@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Mapping
 
 import pytest
+from hangbisect.base.checkpoints import STARTUP_BY_NAME
 from hangbisect.base.errors import UsageError
 from hangbisect.base.pipeline import find_pipeline
 from hangbisect.base.place import Place
-from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.rank.arguments import parse_walk_arguments
 from hangbisect.toggles.table import TOGGLES
 from hypothesis import given

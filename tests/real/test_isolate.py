@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema
 import psutil
 import pytest
-from hangbisect.base.startup_table import STARTUP_BY_NAME
+from hangbisect.base.checkpoints import STARTUP_BY_NAME
 
 LIMIT = 240.0  # seconds for an isolation, on a busy machine
 # A step that hangs by what it is told. No heavy import: a start takes a second.

@@ -11,7 +11,7 @@ from typing import Any
 import made_up_job
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from hangbisect.base.startup_table import STARTUP_BY_NAME
+from hangbisect.base.checkpoints import STARTUP_BY_NAME
 from hangbisect.report.html.page import html_page
 from hangbisect.report.redaction import Redactor
 from hangbisect.report.run_reader.run import read_run

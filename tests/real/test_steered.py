@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hangbisect.base.steering import VARIABLE
+from hangbisect.base.variables import VARIABLE
 
 DEADLINE = 240.0  # seconds, on a busy machine
 BEGIN = """

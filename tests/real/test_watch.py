@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hangbisect.base.startup_table import STARTUP_BY_NAME
+from hangbisect.base.checkpoints import STARTUP_BY_NAME
 from jobs import Ended
 
 from .verdicts import check

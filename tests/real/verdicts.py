@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import jsonschema
-from hangbisect.base.startup_table import STARTUP
+from hangbisect.base.checkpoints import STARTUP
 from jobs import Ended
 
 MOST_LINES = 15

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hangbisect.base.steering import ASKED, VARIABLE, parse_toggle_values
+from hangbisect.base.variables import ASKED, VARIABLE, parse_toggle_values
 from hangbisect.base.verdict_facts import Result, Setting
 from hangbisect.report.isolation_text import answer_lines
 from hangbisect.toggles.command_toggles import parse_reached

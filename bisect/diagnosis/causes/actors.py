@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from ...base.lazy_dataclass import dataclass
 from ...base.process_facts import DeadWorker, RayCluster
-from ...base.ray_processes import find_actor, runs_method
-from ..actor_threads import find_blocked_coroutine
+from ...base.process_roles import find_actor, runs_method
 from ..frames import format_frame
-from ..helper_processes import waits_for_ray
+from ..helper_processes import find_blocked_coroutine, waits_for_ray
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, makes_a_group
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..node_clocks import describe_clocks_apart
+from ..other_nodes import describe_clocks_apart
 from .known_cause import Found, KnownCause, Scene, also, describe_sign, need
 from .signs import ended_with
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import host_of, is_loopback, port_of
-from ...base.message_queues import tries_to_connect
 from ...base.native_code import CODE_OF_PEERS, CODE_OF_PYTHON
-from ...base.process_facts import Socket
+from ...base.process_facts import Socket, tries_to_connect
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
 from ..pipe_writers import only_main_thread_acts

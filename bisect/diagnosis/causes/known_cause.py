@@ -22,11 +22,11 @@ from ..collective_mismatch import Mismatch
 from ..common_path import CollectivePlace, find_collective_place
 from ..disagreements import Disagreement, find_disagreement
 from ..frames import frame_owner, job_frames, unqualified_name
-from ..group_values import read_group_values
 from ..log_divergence import find_mismatch
 from ..process_snapshot import ProcessSnapshot, find_descendants, merge_looks
 from ..public_calls import GroupWait, find_group_wait
 from ..rank_waits import RankWait, sort_by_telling
+from ..rendezvous_claims import read_group_values
 from ..rounds import OtherRound, find_other_round
 from ..single_ranks import is_gone
 from ..wait_graph import WaitGraph

@@ -6,7 +6,7 @@ from ...base.addresses import is_loopback
 from ...base.launcher_env import INTERACTIVE
 from ...base.launchers import ALONE_BUT_SRUNS
 from ...base.words import format_ranks
-from ..group_values import claimed_world_size, number
+from ..rendezvous_claims import claimed_world_size, number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import format_waiting_ranks, makes_a_group
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from ...base.addresses import host_of, is_loopback, is_talking, port_of
-from ...base.interface_names import parse_gloo, parse_nccl
+from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, parse_nccl, port_of
 from ...base.process_facts import Socket
 from ...base.words import begin_sentence
-from ..cut_connections import find_cut_connection
 from ..frames import format_frame
+from ..rank_connections import find_cut_connection
 from ..rendezvous_claims import tries_again
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy

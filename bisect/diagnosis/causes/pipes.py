@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...base.addresses import is_talking
-from ...base.message_queues import waits_at_queue
-from ...base.process_facts import Descriptor, Look, PipeEnd
+from ...base.process_facts import Descriptor, Look, PipeEnd, waits_at_queue
 from ..blocked_syscalls import POLL_CALLS, list_awaited_pids
 from ..frames import is_service_thread, unqualified_name
 from ..process_snapshot import ProcessSnapshot

@@ -6,7 +6,7 @@ import re
 
 from ...base.command_words import starts_for_multiprocessing
 from ...base.process_facts import Look
-from ...base.server_processes import find_server_process
+from ...base.process_roles import find_server_process
 from ..process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (

@@ -9,8 +9,8 @@ from ...base.addresses import is_loopback, port_of
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
 from ..blocked_syscalls import hears_other_hosts
-from ..group_values import number
-from ..node_rendezvous import NodeRendezvous, find_node_rendezvous
+from ..other_nodes import NodeRendezvous, find_node_rendezvous
+from ..rendezvous_claims import number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .network import no_answer_from_the_master
 from .signs import makes_a_group, meets_its_peers

@@ -11,11 +11,17 @@ from dataclasses import replace
 
 from ...base.identity import ProcessId, RankId
 from ...base.library_functions import Role, find_role
-from ...base.message_queues import list_queue_sockets, waits_at_queue
 from ...base.native_code import CALLS_FOR_PYTHON, CODE_OF_LIBC, CODE_OF_PYTHON
-from ...base.process_facts import Descriptor, Frame, Look, Socket
+from ...base.process_facts import (
+    Descriptor,
+    Frame,
+    Look,
+    Socket,
+    list_queue_sockets,
+    waits_at_queue,
+)
+from ...base.process_roles import find_server_process
 from ...base.rank_facts import Collective, RankFacts
-from ...base.server_processes import find_server_process
 from ...base.words import format_ranks
 from ..frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
 from ..helper_processes import has_failed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...base.variables import CLAIM_VARIABLE, PACKAGE_VARIABLE, PATH_VARIABLE, PYTHON_VARIABLE
 
 if TYPE_CHECKING:
-    from ...base.load_delay import DelayLimits
+    from ...base.loading import DelayLimits
     from ..monitor_connection import Interpreter
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
 from ...base.events import Bye, Line, Quiet
-from ...base.load_delay import limit_delay
+from ...base.loading import limit_delay
 from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
 from ...base.version import VERSION

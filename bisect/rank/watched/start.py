@@ -14,8 +14,7 @@ import sys
 
 from ...base.command_words import is_resource_tracker
 from ...base.launchers import RANK_VARIABLES
-from ...base.ray_processes import is_service_program, is_worker_program
-from ...base.steering import VARIABLE as STEER_VARIABLE
+from ...base.process_roles import is_service_program, is_worker_program
 from ...base.variables import (
     CAPTURE_VARIABLE,
     CLAIM_VARIABLE,
@@ -23,6 +22,7 @@ from ...base.variables import (
     PACKAGES,
     STEP_VARIABLE,
 )
+from ...base.variables import VARIABLE as STEER_VARIABLE
 from ..after_import import before_import
 from .programs import is_hangbisect, is_launcher, program, words_of_start
 

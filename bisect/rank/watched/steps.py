@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...base.checkpoints import STARTUP_BY_NAME
 from ...base.error_guard import ignore_our_errors
 from ...base.events import Begin, End, Event
 from ...base.lazy_dataclass import dataclass
-from ...base.startup_table import STARTUP_BY_NAME
 from ..function_patching import exclude_from_compile
 from .known_calls import FIRST_STEP, KnownCall
 

@@ -10,13 +10,13 @@ from statistics import median
 from typing import Literal
 
 from ...base import events as told_events
+from ...base.checkpoints import STARTUP
 from ...base.events import Event, Hello, TakenBack
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.outcomes import STANDS_STILL
 from ...base.rank_history import Stay, StayKind
 from ...base.rank_state import NodeRanks
-from ...base.startup_table import STARTUP
 from ...base.verdict_facts import Verdict
 from ...base.words import format_ranks
 from .run import RecordedRun

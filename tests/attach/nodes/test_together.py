@@ -7,10 +7,9 @@ import re
 from dataclasses import replace
 
 from hangbisect.attach.answer import hang_lines, moving_lines
-from hangbisect.attach.joined_nodes import merge_nodes
 from hangbisect.attach.judgement import Judgement, judge_nodes
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
+from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob, merge_nodes
 from hangbisect.attach.session import judge_answers
 from hangbisect.base.identity import RankId, UnknownRank
 from hangbisect.base.json_codec import from_json, to_json

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.process_facts import CodeLock, Descriptor, Futex, Look, Socket
+from hangbisect.base.process_facts import CodeLock, Descriptor, Frame, Futex, Look, Socket
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
 from ..made_up import held, job, look, rank, silent_peer
 from .scenes import Facts, Shows, causes_of
-from .seen import FOREVER, LOCK, SHARED, TIMED, beside, first, native, with_futex, worker
+from .seen import FOREVER, LOCK, PYTHON, SHARED, TIMED, beside, first, native, with_futex, worker
 
 TAKES = native(look("register registry.py:5", "<module> train.py:9", args=FOREVER), *LOCK)
 GETS = native(
@@ -124,6 +124,40 @@ def test_a_mutex_of_another_thread_is_not_its_own() -> None:
     works = beside(TAKES, ("writer", ("write data.py:3", "Thread.run STD/threading.py:982")))
     found = causes_of((job(), [first(with_futex(works, owner=900)), held(1)]))
     assert "self-deadlock" not in found
+
+
+def test_a_lock_that_the_thread_itself_has_taken_is_its_own_whoever_else_is_there() -> None:
+    lock = CodeLock("lock", "registry.py:lock")
+    innermost, outer = TAKES.threads[0].frames[-2:]
+    held_by_itself = replace(
+        TAKES,
+        threads=(
+            replace(
+                TAKES.threads[0],
+                frames=(
+                    *TAKES.threads[0].frames[:-2],
+                    replace(innermost, takes=lock),
+                    replace(outer, inside=(lock,)),
+                ),
+            ),
+        ),
+    )
+    works = beside(
+        held_by_itself, ("writer", ("write data.py:3", "Thread.run STD/threading.py:982"))
+    )
+    found = causes_of((job(), [first(works), held(1)]))
+    assert "self-deadlock" in found
+    assert "lock-order" not in found
+
+
+def test_a_thread_that_waits_for_work_in_a_simple_queue_waits_for_no_lock() -> None:
+    """Its get() is C, and waits as a lock does (Modules/_queuemodule.c)."""
+    idle = beside(TAKES, ("stream", ("Stream._work dev.py:14", "Thread.run STD/threading.py:982")))
+    queue = ("_queue_SimpleQueue_get", "_queue.so"), ("PyThread_acquire_lock_timed", PYTHON)
+    made = tuple(Frame(name, file, 0, native=True) for name, file in reversed(queue))
+    side = replace(idle.threads[1], frames=(*made, *idle.threads[1].frames))
+    waits = replace(idle, threads=(idle.threads[0], side))
+    assert "lock-order" not in causes_of((job(), [first(waits), held(1)]))
 
 
 def test_a_queue_that_a_living_thread_fills_has_a_producer() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hangbisect.base.steering import ASKED
+from hangbisect.base.variables import ASKED
 from hangbisect.rank import call_changes
 from hangbisect.rank.call_changes import Call, ScriptValue
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hangbisect.base.steering import ASKED, VARIABLE
+from hangbisect.base.variables import ASKED, VARIABLE
 from hangbisect.rank import patches
 from hangbisect.rank.after_import import _FINDER
 from hangbisect.rank.call_changes import Call, ScriptValue

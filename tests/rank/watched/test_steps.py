@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 import pytest
+from hangbisect.base.checkpoints import STARTUP_BY_NAME
 from hangbisect.base.events import Event, encode
-from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.rank.collective_records import StepPace
 from hangbisect.rank.watched.known_calls import KnownCall
 from hangbisect.rank.watched.steps import MOST_LINES, MOST_MESSAGES, StepCounter, Steps

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base import variables
-from hangbisect.base.startup_table import STARTUP, STARTUP_BY_NAME
+from hangbisect.base.checkpoints import STARTUP, STARTUP_BY_NAME
 from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 from hangbisect.rank.watched.user_functions import parse_steps
 

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 import pytest
-from hangbisect.base.startup_table import STARTUP_BY_NAME
+from hangbisect.base.checkpoints import STARTUP_BY_NAME
 from hangbisect.base.verdict_facts import Outcome
 from hangbisect.report.html.page import html_page
 from hangbisect.report.run_reader.run import RecordedRun, RecordedTrial, read_run

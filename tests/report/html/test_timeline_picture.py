@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hangbisect.base.checkpoints import STARTUP_BY_NAME
 from hangbisect.base.events import decode
-from hangbisect.base.startup_table import STARTUP_BY_NAME
 from hangbisect.base.verdict_facts import Ranks
 from hangbisect.report.html.templates import ShownTexts
 from hangbisect.report.html.timeline_picture import (

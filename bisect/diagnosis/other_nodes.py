@@ -1,4 +1,5 @@
-"""Which nodes are at the rendezvous of torchrun's agents, as one agent's connections show.
+"""What one node shows of the others: which nodes are at the rendezvous of torchrun's agents, and
+how far the clocks of nodes are apart. Pure.
 
 Before an agent starts a rank it meets those of the other nodes at a store that one node serves
 (torch/distributed/elastic/agent/server/api.py, SimpleElasticAgent._rendezvous). Whoever has come
@@ -15,8 +16,9 @@ from ..base.command_words import count_nodes, find_meeting_place, given, own_wor
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look, Socket
+from ..base.rank_facts import ClockOffset
 from ..base.verdict_facts import Wait
-from ..base.words import format_count, format_ranges
+from ..base.words import format_count, format_ranges, format_seconds
 from .process_snapshot import ProcessSnapshot, merge_looks
 
 _MOST_NAMED = 8  # nodes that are named
@@ -153,3 +155,20 @@ def _find_served_port(look: Look) -> str:
     listening = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"}
     asked = [port_of(one.peer) for one in look.sockets if one.state == "ESTABLISHED"]
     return next((port for port in asked if port in listening), "")
+
+
+FAR = 2.0  # seconds: what synchronises clocks keeps them within a few milliseconds (chrony, ntpd)
+
+
+def describe_clocks_apart(clocks: Sequence[ClockOffset]) -> str:
+    """Return in words which two clocks are farthest apart, "" where that is less than FAR, or less
+    than what is known of them.
+    """
+    if len(clocks) < 2:
+        return ""
+    first = min(clocks, key=lambda one: one.ahead)
+    last = max(clocks, key=lambda one: one.ahead)
+    apart = last.ahead - first.ahead
+    if apart - first.error - last.error <= FAR:
+        return ""
+    return f"the clock of {first.host} is {format_seconds(apart)} behind that of {last.host}"

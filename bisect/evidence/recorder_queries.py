@@ -1,23 +1,36 @@
-"""What torch's flight recorders hold, asked from the server that a job has started for itself with
-torch.distributed.debug.start_debug_server (torch 2.10 and later): a page of its has the answers of
-all workers of the job, as JSON.
+"""What torch's flight recorder holds of a running rank, asked from the server that its job has
+started for itself, or over the pipe that its owner set up.
 
 The server is a child of rank 0 and listens at port 25999 unless the job says otherwise
 (torch/distributed/debug/__init__.py). It is asked only where a process of the job has that port, by
 GET, page by page until one tells something: NCCL's recorder, that of the other backends (gloo),
 TorchComms'. Each question is a line in the log of the job's rank 0. A worker that gives no answer
 is waited for by the server itself, for 60 seconds: then there is no page in our time.
+
+With TORCH_NCCL_DEBUG_INFO_PIPE_FILE=PREFIX (TORCH_FR_DEBUG_INFO_PIPE_FILE with other backends) a
+rank makes a FIFO PREFIX<rank>.pipe, opens it without waiting, and looks into it once a second
+(TORCH_NCCL_COORD_CHECK_MILSEC) in the thread that watches over its watchdog; it then dumps to the
+file that it dumps to when an operation times out, and goes on (DumpPipe in ProcessGroupNCCL.hpp,
+HeartbeatMonitor::runLoop in ProcessGroupNCCL.cpp, torch 2.2 to 2.13). Nobody is paused.
+
+Only a FIFO that the rank itself has open is written to, by the rank's own descriptor of it: whoever
+made another file of the name gets nothing, and nobody waits for a reader.
 """
 
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..base.addresses import port_of
+from ..base.identity import RankId
 from ..base.rank_facts import CollectiveLog, RankFacts
+from .descriptors import read_links
+from .external_tools import read_recorder_dump
 from .flight_recorder import load_dump, parse_dump
 from .other_network import is_elsewhere
 
@@ -123,3 +136,65 @@ def parse_page(text: str, offset: float = 0.0) -> tuple[Logs, dict[int, str]]:
             if log is not None:
                 logs[rank] = log
     return logs, silent
+
+
+_PIPE_VARIABLES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")
+_PAUSE = 0.1  # seconds between two looks for the dumps
+# The clock of a file system may be a tick of the kernel behind (CONFIG_HZ of 100 at the least).
+_CLOCK_TICK = 0.02
+
+
+def find_recorder_pipe(facts: RankFacts) -> str | None:
+    """Return the path of the pipe by which a rank's recorder can be asked, None without one."""
+    stem = next((v for n in _PIPE_VARIABLES if (v := facts.environment.get(n))), "")
+    if not stem or facts.pid is None or not facts.alive or not isinstance(facts.rank, int):
+        return None
+    name = re.compile(rf"(?:^|/){re.escape(os.path.normpath(stem + str(facts.rank)))}\.pipe$")
+    try:
+        links = read_links(facts.pid)
+        for number, link in links.items():
+            path = f"/proc/{facts.pid}/fd/{number}"
+            if name.search(link) and stat.S_ISFIFO(os.stat(path).st_mode):
+                return path
+    except OSError:
+        pass
+    return None
+
+
+def ask_recorders(
+    ranks: Sequence[RankFacts], found: dict[RankId, CollectiveLog], limit: float
+) -> None:
+    """Have the recorders of these ranks dump, and put what they wrote within `limit` seconds into
+    `found`. A rank without such a pipe is left alone. Never raises. May block on a bad file system.
+    """
+    until = time.monotonic() + limit
+    since = time.time() - _CLOCK_TICK
+    waiting: dict[RankId, Mapping[str, str]] = {
+        facts.rank: facts.environment
+        for facts in ranks
+        if (path := find_recorder_pipe(facts)) is not None and write_byte(path)
+    }
+    while waiting:
+        offset = time.monotonic() - time.time()
+        for rank, environment in list(waiting.items()):
+            log = read_recorder_dump(rank, environment, since, offset)
+            if log is not None:
+                found[rank] = log
+                del waiting[rank]
+        if not waiting or time.monotonic() + _PAUSE > until:
+            return
+        time.sleep(_PAUSE)
+
+
+def write_byte(path: str) -> bool:
+    """Write a byte to a pipe; return whether somebody has it open to read. Waits for nobody."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # ENXIO: nobody reads it
+        return False
+    try:
+        return os.write(descriptor, b"1") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
