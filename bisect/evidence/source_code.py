@@ -40,7 +40,9 @@ _TRUE_ON_SOME = re.compile(
 _ASKS_FOR_A_RANK = re.compile(r"(?:\w+_)?rank(?:_(?:number|num|no|id|idx|index))?$")
 _READS_ENVIRONMENT = ("get", "getenv")
 _CONVERTS = ("int", "abs")
-_ONLY_SOME = re.compile(r"rank_zero_only|on_main_process|on_local_main_process|on_last_process")
+_ONLY_SOME = re.compile(
+    r"rank_zero_only|on_(?:local_)?(?:main_|last_)?process\b"
+)
 _LONGEST_CONDITION = 80  # characters of a condition
 
 
