@@ -198,6 +198,20 @@ def split_by_loop(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
     return split if split.is_apart and all(_is_in_loop(p.own[at:], last) for p in inside) else None
 
 
+def are_in_one_loop(places: Sequence[CollectivePlace]) -> bool:
+    """Return whether ranks stand in different lines of one loop, or in different functions without
+    a loop that one line of it has called, as far as the source shows: none of them has left it.
+    """
+    own = [place.own for place in places]
+    at = next((n for n, steps in enumerate(_zip_all(own)) if len({*steps}) > 1), None)
+    if at is None or any(len(frames) <= at for frames in own):
+        return False
+    if len({(frames[at].file, frames[at].name) for frames in own}) == 1:
+        return len({frames[at].loop for frames in own}) == 1 and bool(own[0][at].loop)
+    called = any(frame.loop for frames in own for frame in frames[at:])
+    return at > 0 and bool(own[0][at - 1].loop) and not called
+
+
 def _is_in_loop(frames: Sequence[Frame], line: int) -> bool:
     """Return whether frames, outermost first, are in a loop in which `line`, of the function of the
     first one, is not.

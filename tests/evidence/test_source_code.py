@@ -38,6 +38,10 @@ ONLY_SOME = [
     ),
     ("@rank_zero_only\ndef f():\n    barrier()  # here", "@rank_zero_only"),
     (
+        "@accelerator.on_process(process_index=2)\ndef f():\n    barrier()  # here",
+        "@accelerator.on_process(process_index=2)",
+    ),
+    (
         "@accelerator.on_main_process\ndef f():\n    barrier()  # here",
         "@accelerator.on_main_process",
     ),
