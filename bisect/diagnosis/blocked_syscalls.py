@@ -4,7 +4,7 @@ call names, and what a connection has carried while its process was looked at.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from string import digits
 
@@ -109,6 +109,20 @@ def make_descriptor_wait(descriptor: Descriptor, look: Look, family: Sequence[in
     if kind == "device" and path.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
         kind = "input"
     return Wait(kind, path, what=path) if kind else None
+
+
+def is_fed_by_itself(look: Look, call: Syscall | None) -> bool:
+    """Return whether the process itself has the other end of each pipe and socket that a call
+    names, and the call names nothing else: an event loop, or the wait for a thread of its own.
+    """
+    named = [one for one in (call.descriptors if call else ()) if one.kind != "anon"]
+    return bool(named) and all(_other_ends(one) == {look.pid} for one in named)
+
+
+def _other_ends(one: Descriptor) -> Set[int]:
+    if one.socket is not None:
+        return {*one.socket.peer_pids}
+    return {*one.other_ends} if one.kind == "pipe" else frozenset()
 
 
 def is_open_to_peers(wait: Wait, call: Syscall | None) -> bool:

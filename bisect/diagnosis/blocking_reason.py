@@ -38,6 +38,7 @@ from .blocked_syscalls import (
     find_outward_socket,
     find_queue_wait,
     format_others,
+    is_fed_by_itself,
     list_readers,
     make_socket_wait,
 )
@@ -418,12 +419,10 @@ def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
 
 
 def _hears_itself_alone(view: ProcessSnapshot) -> bool:
-    """Return whether both ends of each socket that a call names are the process's own, and it names
-    nothing else, as in an event loop that nobody wakes.
-    """
-    heard = [d for d in (view.call.descriptors if view.call else ()) if d.kind != "anon"]
-    ends = [set(d.socket.peer_pids) for d in heard if d.socket is not None]
-    return bool(heard) and len(ends) == len(heard) and all(e == {view.look.pid} for e in ends)
+    """Return whether a call names sockets alone, both ends of each the process's own."""
+    named = view.call.descriptors if view.call else ()
+    pipes = any(one.kind == "pipe" for one in named)
+    return not pipes and is_fed_by_itself(view.look, view.call)
 
 
 def _find_wait_for_itself(view: ProcessSnapshot) -> Wait | None:

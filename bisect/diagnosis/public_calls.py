@@ -303,6 +303,9 @@ GroupWait = Literal["construction", "collective", "store"]
 _OPERATORS = re.compile(r"(?:^|/)torch/_ops\.py$")
 # How the threads of a process group are called (ProcessGroupGloo.cpp, ProcessGroupNCCL.cpp).
 _GROUP_THREADS = ("pt_gloo", "pt_nccl")
+# Functions of torch's own code for several ranks, by the names that native frames have: any of it,
+# remote calls too; what asks a store; what meets other ranks, in libraries below it as well.
+NATIVE_DISTRIBUTED = re.compile(r"(?:c10d|gloo|tensorpipe|torch::distributed)::")
 _NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
 _NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
 

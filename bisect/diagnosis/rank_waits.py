@@ -15,7 +15,7 @@ from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
 from ..base.verdict_facts import Wait, WaitKind
-from .blocked_syscalls import list_connected_pids
+from .blocked_syscalls import is_fed_by_itself, list_connected_pids
 from .collective_mismatch import DEFAULT_GROUP
 from .peer_calls import (
     GivenGroup,
@@ -371,7 +371,10 @@ def _may_wait_in(pending: PendingOperation, single_rank: SingleRank) -> bool:
         return True
     if single_rank.group:  # a store, or a group that is made: the log may know that call
         return single_rank.group == "construction" and pending.is_sure
-    return is_anonymous(single_rank.wait)
+    if is_anonymous(single_rank.wait):
+        return True
+    view = single_rank.view  # a thread of its own that is in the operation wakes it
+    return pending.is_sure and view is not None and is_fed_by_itself(view.look, view.call)
 
 
 def _make_pending_wait(rank: RankId, pending: PendingOperation, index: RankIndex) -> RankWait:

@@ -12,6 +12,7 @@ from itertools import takewhile
 from ...base.process_facts import Frame, Thread
 from ...base.words import begin_sentence
 from ..frames import format_frame, frame_owner, module_of
+from ..public_calls import NATIVE_DISTRIBUTED
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     find_called_native_function,
@@ -269,7 +270,6 @@ CAUSES = (
 )
 
 
-_DISTRIBUTED = re.compile(r"(?:c10d|gloo|tensorpipe|torch::distributed)::")
 _SIGNALS = re.compile(r"rt_sigtimedwait|rt_sigsuspend|pause|signalfd4?")
 _PYTHON_SIGNALS = re.compile(r"signal_(?:pause|sigwait\w*|sigtimedwait)\w*|sigwait\w*")
 # ---- signs ---------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ def _sleeps_in_native_code(scene: Scene) -> Found | None:
 def _in_torchs_distributed_code(scene: Scene) -> Found | None:
     """It waits in torch's own code for another rank: a store, a remote call."""
     inside = takewhile(lambda frame: frame.native, scene.frames)
-    frame = next((one for one in inside if _DISTRIBUTED.match(one.name)), None)
+    frame = next((one for one in inside if NATIVE_DISTRIBUTED.match(one.name)), None)
     return Found(f"native frame {format_native_function(frame)}") if frame is not None else None
 
 

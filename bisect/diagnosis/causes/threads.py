@@ -5,6 +5,7 @@ The family of rings is here too: each waits for the next, and the last one for t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...base.identity import name_rank
@@ -14,6 +15,7 @@ from ..blocked_syscalls import POLL_CALLS
 from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
 from ..helper_processes import is_to_be_given
 from ..loop_waits import describe_tasks
+from ..thread_edges import list_locks
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .pipes import pipe_is_full
@@ -29,6 +31,7 @@ from .signs import (
 _PYTHON_LOCK = (
     r"^(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_\w+)"
 )
+_SIMPLE_QUEUE = r"^_queue_SimpleQueue_get"  # waits as a lock does (Modules/_queuemodule.c)
 _HANDS_OVER = (
     (r"/queue\.py", "get|put|join"),
     (r"/threading\.py", "wait|wait_for"),
@@ -89,6 +92,8 @@ def _own_lock(scene: Scene, thread: Thread) -> Frame | None:
     if not _for_ever(_kernel(scene, thread)):
         return None
     native = innermost_native_frames(thread.frames)
+    if any(re.match(_SIMPLE_QUEUE, one.name) for one in native):
+        return None
     locks = find_native_frame(thread.frames, _PYTHON_LOCK) is not None
     return frame if locks or not native else None
 
@@ -157,11 +162,23 @@ def _waits_for_itself(scene: Scene) -> Found | None:
     if own is not None:
         return own
     waits = _waits_for_a_lock(scene)
+    if waits is not None and _stands_inside_its_lock(scene):
+        return Found("it has taken it before, in a frame further out", waits.values)
     # A futex that nothing explains may be anything: a wait for a peer, a GPU, a native thread.
     explained = find_native_frame(scene.frames, _PYTHON_LOCK) is not None
     if waits is None or not explained or not _nobody_else(scene):
         return None
     return Found("", waits.values)
+
+
+def _stands_inside_its_lock(scene: Scene) -> bool:
+    """Return whether the main thread has taken the lock that it waits for, as its frames tell."""
+    main = scene.view.main if scene.view is not None else None
+    frame = innermost_python_frame(main.frames) if main is not None else None
+    lock = frame.takes if frame is not None else None
+    return (
+        main is not None and lock is not None and lock.identity != "" and lock in list_locks(main)
+    )
 
 
 def _waits_to_be_given(scene: Scene) -> Found | None:
@@ -353,6 +370,7 @@ CAUSES = (
             need(_waits_for_a_lock, 0.45),
             need(_another_waits_for_a_lock, 0.5),
             also(_locks_in_a_ring, 0.6),
+            unless(_waits_for_itself),
         ),
         why="The main thread waits for {lock}, {other} for {wanted}: most likely each has what the "
         "other wants.",
