@@ -120,11 +120,16 @@ class PlaceSplit:
     inside: tuple[CollectivePlace, ...]
     around: tuple[CollectivePlace, ...]
     condition: str = ""  # below which the call stands: "if rank == 2"; "" if none is known
+    ends_loop: bool = False  # the condition ends a loop, with which those `around` are through
 
     @property
     def few(self) -> tuple[CollectivePlace, ...]:
-        """Those that are likelier to be wrong: of equally many those that made a call more."""
-        return self.inside if len(self.inside) <= len(self.around) else self.around
+        """Those that are likelier to be wrong: of equally many those that made a call more, or that
+        left a loop by a condition in it.
+        """
+        if len(self.inside) == len(self.around):
+            return self.around if self.ends_loop else self.inside
+        return self.inside if len(self.inside) < len(self.around) else self.around
 
     @property
     def is_clear(self) -> bool:
@@ -161,7 +166,9 @@ def _split_by_condition(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
     around = tuple(place for place in places if not found[place.rank])
     if len(places) > _PAIR and any(place.group == "given" for place in inside):
         return None
-    split = PlaceSplit(inside, around, found[inside[0].rank] if inside else "")
+    loop = split_by_loop(places)
+    ends_loop = loop is not None and loop.inside == inside
+    split = PlaceSplit(inside, around, found[inside[0].rank] if inside else "", ends_loop)
     return split if split.is_apart else None
 
 
