@@ -30,9 +30,10 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     if there is none, or where a log has lost its beginning.
 
     At fault is the peer, if messages of others came to it for each that it was to pass on, or if it
-    does not take what another one hands to it; the one that waits, if all others that did the same
-    at that line did it with one other peer; else both are named, for one may as well have asked for
-    a message too many.
+    does not take what another one hands to it, or if somebody else waits for a message of it as
+    well, which it was to pass on; the one that waits, if all others that did the same at that line
+    did it with one other peer; else both are named, for one may as well have asked for a message
+    too many.
     """
     logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
     waiting = {
@@ -42,7 +43,9 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
         if _waits_in(last := log.operations[-1], facts)
     }
     found = [one for rank in waiting if (one := _find_unsent(rank, waiting, logs)) is not None]
-    return min(found, key=lambda one: one.operation.at, default=None)
+    first = min(found, key=lambda one: one.operation.at, default=None)
+    surer = [one for one in found if first is not None and {*one.ranks} < {*first.ranks}]
+    return min(surer, key=lambda one: one.operation.at, default=first)
 
 
 def _waits_in(last: Collective, facts: RankFacts) -> bool:

@@ -420,3 +420,33 @@ def test_where_all_that_was_handed_out_was_taken_none_of_the_two_is_told_from_th
     ]
     verdict = judge_job(job("late", 3, pipeline=""), stages)
     assert verdict.ranks.culprit == (1, 2)
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_stage_that_stopped_in_the_middle_is_named_without_the_one_before_it(
+    passes_on: bool,
+) -> None:
+    """Stage 2 of four has left its step and is in the sum of all: stage 1 hands it a message that
+    it does not take, and stage 3 waits for one that it has not passed on. Where nobody waits for
+    that, stage 1 may as well have sent one too many.
+    """
+
+
+    def sums(number: int, *made: tuple[str, int]) -> RankFacts:
+        one = sums_at_the_end(number, sent_to=None)
+        before = stage(number, *made).collectives[0].operations
+        log = replace(one.collectives[0], operations=before + one.collectives[0].operations)
+        return replace(one, collectives=(log,))
+
+    stages = [
+        stage(0, *forward(0, 4), ("irecv", 1)),
+        stage(1, *forward(1, 4)),
+        sums(2, *[("irecv", 1), ("isend", 3)] * 2, ("irecv", 1)),
+        stage(3, *[("irecv", 2)] * 3) if passes_on else sums(3, *[("irecv", 2)] * 2),
+    ]
+    everybody = {"0": (0, 1, 2, 3)}
+    stages = [
+        replace(one, collectives=(replace(one.collectives[0], groups=everybody),)) for one in stages
+    ]
+    verdict = judge_job(job("late", 4, pipeline=""), stages)
+    assert verdict.ranks.culprit == ((2,) if passes_on else (1, 2))
