@@ -421,7 +421,9 @@ def test_of_two_the_one_that_left_a_loop_by_its_condition_is_named(loop: tuple[i
     """`if step >= patience: break` stands before the call of the other one, and patience is one of
     a rank. Where no loop is left the one below the condition has made a call more.
     """
-    line = Frame("main", "/home/ada/train.py", 18, condition="not left before by: if step", loop=loop)
+    line = Frame(
+        "main", "/home/ada/train.py", 18, condition="not left before by: if step", loop=loop
+    )
     around = look("_engine_run_backward SP/torch/autograd/graph.py:979", "main train.py:18")
     (thread,) = around.threads
     inside = replace(around, threads=(replace(thread, frames=(thread.frames[0], line)),))
