@@ -11,12 +11,12 @@ A rank that sleeps below an `except` has failed before, and no log needs to say 
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from itertools import pairwise
+from operator import add, mod, sub
 from typing import NamedTuple
 
 from ..base.lazy_dataclass import dataclass
@@ -427,9 +427,9 @@ _HANDS_OUT = ("irecv", "isend")  # functions of torch.distributed, which return 
 _BATCHED = "P2POp"  # such a function, a tensor, a rank
 _PEERS = ("src", "dst", "peer")
 _COMPUTES: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mod: operator.mod,
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mod: mod,
 }
 
 
@@ -473,7 +473,7 @@ def _compute(node: ast.expr, numbers: Mapping[str, int]) -> int | None:
     if compute is None or not isinstance(node, ast.BinOp):
         return None
     left, right = _compute(node.left, numbers), _compute(node.right, numbers)
-    if left is None or right is None or (compute is operator.mod and not right):
+    if left is None or right is None or (compute is mod and not right):
         return None
     return compute(left, right)
 
