@@ -21,6 +21,7 @@ from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unles
 from .pipes import pipe_is_full
 from .preloaded import in_a_preloaded_library
 from .signs import (
+    blocks_its_own_loop,
     find_native_frame,
     format_place,
     innermost_native_frames,
@@ -139,7 +140,7 @@ def _locks_in_a_ring(scene: Scene) -> Found | None:
     return Found("; ".join(has))
 
 
-def _nobody_else(scene: Scene) -> Found | None:
+def no_other_thread_works(scene: Scene) -> Found | None:
     """The job has no other thread of Python that could go on for it."""
     view = scene.view
     if view is None or not view.threads or find_side_threads(scene) or view.look.rung != "py-spy":
@@ -166,7 +167,7 @@ def _waits_for_itself(scene: Scene) -> Found | None:
         return Found("it has taken it before, in a frame further out", waits.values)
     # A futex that nothing explains may be anything: a wait for a peer, a GPU, a native thread.
     explained = find_native_frame(scene.frames, _PYTHON_LOCK) is not None
-    if waits is None or not explained or not _nobody_else(scene):
+    if waits is None or not explained or not no_other_thread_works(scene):
         return None
     return Found("", waits.values)
 
@@ -352,7 +353,7 @@ CAUSES = (
             need(_waits_for_itself, 0.6),
             also(_mutex_of_its_own, 0.95, proves=True),
             also(_waits_for_a_lock, 0.2),
-            also(_nobody_else, 0.3),
+            also(no_other_thread_works, 0.3),
             unless(in_a_preloaded_library),
         ),
         why="In {place} it waits for a lock that no other thread can have: it took it itself "
@@ -385,8 +386,9 @@ CAUSES = (
         title="the thread that was to give something has ended",
         signs=(
             need(_waits_to_be_given, 0.45),
-            need(_nobody_else, 0.5),
+            need(no_other_thread_works, 0.5),
             unless(_its_loop_takes_tasks),
+            unless(blocks_its_own_loop),
         ),
         why="It waits in {place} for what another thread is to give, and there is no other thread: "
         "an exception in a thread ends that thread alone.",
@@ -416,7 +418,7 @@ CAUSES = (
         signs=(
             need(_in_an_event_loop, 0.4),
             need(_hears_only_itself, 0.45),
-            also(_nobody_else, 0.4),
+            also(no_other_thread_works, 0.4),
             also(_its_tasks_await, 0.3),
         ),
         why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "
