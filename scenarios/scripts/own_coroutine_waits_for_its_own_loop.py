@@ -96,5 +96,5 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['find', 'find_shards', 'result']
-# causes = ["event-loop", "self-deadlock", "deadlock"]
+# causes = ["event-loop", "self-deadlock", "deadlock", "loop-waits-for-itself"]
 # ///
