@@ -160,7 +160,8 @@ class CheckpointPlace:
 class Ranks:
     """The ranks by role; one rank may have several."""
 
-    culprit: RankSet = ()  # whose fault it is; of a slow job who moves, which is none
+    # Whose fault it is; of a slow job, which is none, who moves or stands still beside busy ranks.
+    culprit: RankSet = ()
     stuck: RankSet = ()  # those that do not move by themselves
     waiting: RankSet = ()  # those that only wait for others
     dead: RankSet = ()

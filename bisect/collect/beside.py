@@ -31,6 +31,7 @@ from ..evidence.process import descendants, walk_up, words_of
 
 _DEEPEST = 16  # processes one above the other
 _MOST = 32  # processes that are looked at
+_OUTPUT = (1, 2)  # descriptors: standard output and error
 
 
 class ProcessesBeside:
@@ -77,8 +78,10 @@ def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
     view = merge_looks([look]) if is_alone else None
     if view is not None and find_group_wait(view) == "collective":
         return frozenset(p for p in list_connected_pids(look) if not is_service(words_of(p)))
-    found = list_awaited_pids(look)
     call = look.kernel[0].syscall if look.kernel else None
+    if call is not None and any(d.fd in _OUTPUT and d.kind == "pipe" for d in call.descriptors):
+        return frozenset()  # who reads what it prints is asked for nothing
+    found = list_awaited_pids(look)
     if call is not None and call.name == "futex":
         # It waits for a thread of its own: who feeds that one feeds it.
         own = (one.os_id for one in look.threads if one is not look.main and runs_job_code(one))

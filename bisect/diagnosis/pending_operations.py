@@ -40,8 +40,10 @@ class PendingOperation:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a log says that it is not done; else it says only that it was handed out."""
-        return self.operation.done is False
+        """Whether a log says that it is not done, or ended by an exception; else it says only that
+        it was handed out.
+        """
+        return self.operation.done is False or self.operation.raised
 
 
 def find_pending_operations(ranks: Sequence[RankFacts]) -> dict[RankId, PendingOperation]:
@@ -110,6 +112,7 @@ class _LogsOfRanks:
     def __init__(self, ranks: Sequence[RankFacts], source: LogSource) -> None:
         self.by_rank: dict[RankId, CollectiveLog] = {}
         self._ranks = tuple(facts.rank for facts in ranks)
+        self._gone = frozenset(facts.rank for facts in ranks if is_gone(facts))
         self._is_counted = source in COUNTED_SOURCES
         for facts in ranks:
             log = next((one for one in facts.collectives if one.source == source), None)
@@ -143,7 +146,11 @@ class _LogsOfRanks:
         """Return the first operation of a rank that is not done and in which others are missing:
         one that its log says is not done before others. `only_sure`: no others.
         """
-        found = [*self._pending_in_groups(rank), *self._pending_with_peers(rank)]
+        found = [
+            *self._pending_in_groups(rank),
+            *self._pending_with_peers(rank),
+            *self._failed_for_who_left(rank),
+        ]
         return min(
             (one for one in found if one.is_sure or not only_sure),
             key=lambda one: (not one.is_sure, one.operation.at, one.operation.number),
@@ -189,6 +196,22 @@ class _LogsOfRanks:
             )
             if missing:
                 yield PendingOperation(one, missing)
+
+    def _failed_for_who_left(self, rank: RankId) -> Iterator[PendingOperation]:
+        """Yield the last operation of a rank if it ended by an exception, as a member had left its
+        group before it: a helper thread may have ended with it, for which the rank waits.
+        """
+        own = [one for one in self.by_rank[rank].operations if one.kind not in BACKWARD_KINDS]
+        if not own or not own[-1].raised or not own[-1].group or is_to_one_peer(own[-1]):
+            return
+        key = _key_of(self.by_rank[rank], own[-1])
+        missing = tuple(
+            member
+            for member in self._members(key)
+            if member in self._gone and not self._has_entered(member, key, own[-1])
+        )
+        if missing:
+            yield PendingOperation(own[-1], missing)
 
     def _has_entered(self, member: RankId, group: _GroupKey, one: Collective) -> bool:
         """Return whether a member has come to an operation: who is in another one of the same

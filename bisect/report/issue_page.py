@@ -37,7 +37,7 @@ from .issue_sections import count_characters as characters
 from .run_reader.run import RecordedRun, read_rank_facts
 from .run_reader.timeline import RankRow, Span, Timeline, read_timeline
 from .terminal import replay_verdict
-from .verdict_rows import job_of_verdict, short_stack
+from .verdict_rows import job_of_verdict, label_blamed, short_stack
 
 NEVER_CUT = 100  # of use: it is never cut
 
@@ -271,8 +271,10 @@ _MOST_HOSTS = 3
 def places_table(verdict: Verdict, ranks: Sequence[RankFacts], job: JobFacts) -> str:
     """Return the table, "" where no process was looked at."""
     groups: dict[tuple[str, str], list[RankFacts]] = {}
+    label = label_blamed(verdict, ranks)
     for one in ranks:
-        groups.setdefault((_role(verdict, one), _describe_rank(one, job)), []).append(one)
+        role = _role(verdict, one, label)
+        groups.setdefault((role, _describe_rank(one, job)), []).append(one)
     if not groups:
         return ""
     rows = [
@@ -295,9 +297,9 @@ _ROLES = {
 }
 
 
-def _role(verdict: Verdict, one: RankFacts) -> str:
-    if verdict.outcome == "slow" and one.rank in verdict.ranks.culprit:
-        return "moves"
+def _role(verdict: Verdict, one: RankFacts, label: str) -> str:
+    if label != "culprit" and one.rank in verdict.ranks.culprit:
+        return {"moves": "moves", "still": "stands still"}[label]
     roles = (words for name, words in _ROLES.items() if one.rank in getattr(verdict.ranks, name))
     return next(roles, "")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from ..base.command_words import starts_all_nodes, starts_one_node
 from ..base.identity import RankId, UnknownRank, name_rank
@@ -162,7 +163,7 @@ def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
     """Return whose fault it is, of a slow job who moves; in which call, and what that rank waits
     for.
     """
-    label = "moves" if verdict.outcome == "slow" else "culprit"
+    label = label_blamed(verdict, ranks)
     blamed = verdict.ranks.culprit
     if not blamed and not verdict.world_size and verdict.where:
         return _launcher_rows(verdict, label)
@@ -180,6 +181,19 @@ def culprit_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
         return make_rows(label, f"{who}       {_say_what_it_does(verdict)}")
     who = _name_culprits([one.rank for one in groups[0]], groups[0])
     return make_rows(label, f"{who}       {_say_what_it_does(groups[0][0])}")
+
+
+def label_blamed(
+    verdict: Verdict, ranks: Sequence[RankFacts]
+) -> Literal["culprit", "moves", "still"]:
+    """Return what the ranks are called that a verdict names. Those of a slow job move, but where
+    they stand still and others keep a processor busy, which may be how these wait for them.
+    """
+    if verdict.outcome != "slow":
+        return "culprit"
+    named = [one for one in ranks if one.rank in verdict.ranks.culprit]
+    stand = bool(named) and not any(one.moved or one.busy for one in named)
+    return "still" if stand and any(one.busy for one in ranks) else "moves"
 
 
 def other_culprit_rows(verdict: Verdict) -> list[Row]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall, Thread
 from hangbisect.collect.beside import ProcessesBeside, has_spawned, was_started_with
 from hangbisect.diagnosis.proof_of_hang import describe_waiting_for_work
@@ -51,6 +52,17 @@ def asks(pid: int, *peers: int) -> Look:
     socket = Socket(7, "tcp", peer="127.0.0.1:5000", state="ESTABLISHED", peer_pids=peers)
     end = Descriptor(3, "socket", "socket:[7]", socket=socket)
     return look("get train.py:3", pid=pid, call="recvfrom", descriptors=(end,))
+
+
+@pytest.mark.parametrize("descriptor", [1, 2])
+def test_who_reads_what_a_rank_prints_is_not_asked_by_it(descriptor: int) -> None:
+    """`python train.py | tee log`: that the rank cannot print is the rank's own wait."""
+    with started() as (rank, _, reader, *_):
+        pipe = Descriptor(descriptor, "pipe", "pipe:[7]", other_ends=(reader,))
+        prints = look("emit train.py:3", pid=rank, call="write", descriptors=(pipe,))
+        other = look("send train.py:3", pid=rank, call="write", descriptors=(replace(pipe, fd=5),))
+        assert ProcessesBeside().find([(rank, prints)], {rank}) == {}
+        assert reader in ProcessesBeside().find([(rank, other)], {rank})
 
 
 def test_who_was_started_beside_a_rank_is_followed_with_what_it_has_started() -> None:

@@ -20,7 +20,7 @@ from hangbisect.report.verdict_rows import word_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import ALL_REDUCE, job, look, rank, silent_peer, stack
+from .made_up import ALL_REDUCE, gone, job, look, rank, silent_peer, stack
 
 _TRAIN = ("train train.py:20", "<module> train.py:30")
 ITEM = look("cudaStreamSynchronize <libcudart.so>:0", *_TRAIN, call="", state="R")
@@ -119,6 +119,26 @@ def test_who_waits_for_a_thread_of_its_own_waits_for_what_that_one_is_in(end: st
     ranks = [standing(n, at_its_own(n), behind if n == 2 else ahead) for n in range(4)]
     assert culprits(ranks) == (2,)
     assert judge_job(job("late", 4), ranks).ranks.waiting == (0, 1, 3)
+
+
+def test_an_operation_that_ended_by_an_exception_as_a_peer_had_left_waits_for_that_peer() -> None:
+    """Gloo's raises once a member closes its connections, here in a helper thread: the main thread
+    waits for what that one was to give.
+    """
+    ahead = log(rounds(41))
+    raised = replace(ahead.operations[-1], raised=True)
+    failed = replace(ahead, operations=(*ahead.operations[:-1], raised))
+    left = replace(gone(2, 0), collectives=(log(rounds(40)),))
+    for recorded in ((), (log(rounds(41), "torch"),)):
+        ranks = [standing(n, FUTEX, failed, *recorded) for n in (0, 1, 3)]
+        ranks.insert(2, left)
+        pending = find_pending_operations(ranks)
+        assert {rank: one.missing for rank, one in pending.items()} == {0: (2,), 1: (2,), 3: (2,)}
+        verdict = judge_job(job("late", 4), ranks)
+        assert verdict.ranks.culprit == (2,)
+        assert not verdict.guessed
+    stays = [one if one.rank != 2 else standing(2, OWN, log(rounds(40))) for one in ranks]
+    assert find_pending_operations(stays) == {}
 
 
 def test_an_operation_that_is_done_makes_nobody_wait() -> None:

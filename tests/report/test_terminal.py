@@ -303,6 +303,15 @@ def test_who_moves_in_a_slow_job_is_called_no_culprit() -> None:
     assert said(nobody)[1] == "moves     none that can be named"
 
 
+def test_who_stands_still_beside_busy_ranks_is_not_said_to_move() -> None:
+    """Ranks that spin in a native call, as for a GPU, may wait for the one that stands still."""
+    slow = replace(VERDICT, outcome="slow")
+    ranks = [facts(number, busy=number != 1) for number in range(4)]
+    assert said(slow, ranks=ranks)[1].startswith("still     rank 1 n03 pid 4711 in wandb.init")
+    ranks[1] = replace(ranks[1], moved="its CPU time")
+    assert said(slow, ranks=ranks)[1].startswith("moves     rank 1")
+
+
 def test_a_rank_that_left_early_is_said_to_have() -> None:
     left = replace(VERDICT, ranks=Ranks(culprit=(1,), waiting=(0,), dead=(1,)), waits_for=None)
     lines = said(left, ranks=[facts(0), facts(1, left=True, status=0)])
