@@ -9,7 +9,6 @@ import contextlib
 import os
 import select
 import time
-from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
@@ -97,6 +96,8 @@ def import_at_low_priority(name: str) -> ModuleType:
     sessions are scheduled as groups, a nice value counts only within one, and a monitor is alone in
     its own: then the whole session gives way (sched(7), the autogroup feature).
     """
+    from importlib import import_module  # the process in front of a command only waits
+
     turn, is_done = _thread.allocate_lock(), _thread.allocate_lock()
     raised: list[BaseException] = []
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..base import proc
+from ..base import cgroups
 from ..base.deadline import run_command
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import list_pids
@@ -53,7 +53,7 @@ class Bounds:
 def read_bounds(setting: Setting) -> Bounds:
     """Return the limits of this process."""
     own = _read_limit_text("/proc/self/cgroup")
-    group, (most, now) = proc.limits(own), tasks_of_group(own)
+    group, (most, now) = cgroups.limits(own), tasks_of_group(own)
     meminfo = _read_limit_text("/proc/meminfo")
     total = parse_meminfo(meminfo).get("MemTotal", 0)
     try:
@@ -79,12 +79,12 @@ def read_bounds(setting: Setting) -> Bounds:
     )
 
 
-def tasks_of_group(own: str, root: Path = proc.ROOT) -> tuple[int | None, int | None]:
+def tasks_of_group(own: str, root: Path = cgroups.ROOT) -> tuple[int | None, int | None]:
     """Return (most tasks, tasks now) of the tightest of the groups in `own`, the text of a
     /proc/PID/cgroup (Documentation/admin-guide/cgroup-v1/pids.rst; cgroup-v2.rst, "PID").
     """
     found: list[tuple[int, int, int]] = []
-    for folder in proc.folders(own, root, {"pids"}):
+    for folder in cgroups.folders(own, root, {"pids"}):
         most, now = (_read_number(folder / name) for name in ("pids.max", "pids.current"))
         if most is not None and now is not None:
             found.append((most - now, most, now))

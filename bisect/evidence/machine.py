@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..base.cgroups import limits
 from ..base.deadline import call_with_limit, run_command
-from ..base.proc import limits
 from ..base.rank_facts import Gpu, GpuError, MachineFacts
 from .gpu_errors import KERNEL_LOG, read_gpu_errors
 

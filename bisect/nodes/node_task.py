@@ -55,16 +55,16 @@ def run_node_task(orders: TaskOrders) -> int:
     node = orders.node or os.environ.get("SLURMD_NODENAME", "")
     place = next((i for i, one in enumerate(orders.sets) if node in one), None)
     if place is None:
-        _say(node, "over", result="unknown", why=f"{node or 'this node'} is in no set")
+        _write_event(node, "over", result="unknown", why=f"{node or 'this node'} is in no set")
         return 0
     number, members = orders.numbers[place], orders.sets[place]
     words = _TaskInput(number)
-    _say(node, "ready")
+    _write_event(node, "ready")
     if words.wait_for_go(GO_LIMIT):
         with tempfile.TemporaryFile() as output:
             ending = _run_command(orders, node, members, words, output)
         if ending is not None:
-            _say(node, "over", **ending)
+            _write_event(node, "over", **ending)
     return 0
 
 
@@ -177,6 +177,6 @@ def read_last_line(output: IO[bytes]) -> str:
     return join_lines(next((line for line in reversed(lines) if line.strip()), ""))[:300]
 
 
-def _say(node: str, what: str, **more: object) -> None:
+def _write_event(node: str, what: str, **more: object) -> None:
     line = json.dumps({"node": node, "is": what, **more}) + "\n"
     os.write(1, line.encode(errors="replace"))

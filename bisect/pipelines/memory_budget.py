@@ -12,8 +12,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ..base.cgroups import limits
 from ..base.lazy_dataclass import dataclass
-from ..base.proc import limits
 
 Optimizer = Literal["adamw", "adamw-8bit", "sgd"]
 

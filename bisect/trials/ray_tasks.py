@@ -67,16 +67,18 @@ def run_ray_tasks(orders: RayOrders) -> int:
 
         ray.init(address=orders.address, log_to_driver=False, logging_level="ERROR")
     except ImportError:
-        _say(RayWord("refused", why=f"there is no Ray in {sys.executable}"))
+        _write_word(RayWord("refused", why=f"there is no Ray in {sys.executable}"))
         return 1
     except Exception as error:
-        _say(RayWord("refused", why=f"no Ray cluster answers: {type(error).__name__}: {error}"))
+        _write_word(
+            RayWord("refused", why=f"no Ray cluster answers: {type(error).__name__}: {error}")
+        )
         return 1
     try:
-        _say(RayWord("ready"))
+        _write_word(RayWord("ready"))
         if orders.lists_nodes:
             for node in _list_nodes(ray):
-                _say(RayWord("node", node=node["NodeManagerAddress"]))
+                _write_word(RayWord("node", node=node["NodeManagerAddress"]))
             return 0
         # What runs there is this file, of which Ray's workers need not know.
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -205,7 +207,7 @@ class _RayTasks:
             options["num_gpus"] = task.cpus
         if task.node:
             if task.node not in ids:
-                _say(RayWord("ended", task.key, task.node, "Ray has no such node"))
+                _write_word(RayWord("ended", task.key, task.node, "Ray has no such node"))
                 return
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
                 ids[task.node], soft=False
@@ -224,15 +226,15 @@ class _RayTasks:
             said = self.ray.get(reference)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"[:500]
-            _say(RayWord("ended", task.key, task.node, why))
+            _write_word(RayWord("ended", task.key, task.node, why))
             return
         if task.key not in self.told_to_run:
             self.told_to_run.add(task.key)
-            _say(RayWord("runs", task.key, said))
+            _write_word(RayWord("runs", task.key, said))
         elif said:
             os.write(1, said)
         else:
-            _say(RayWord("ended", task.key, task.node))
+            _write_word(RayWord("ended", task.key, task.node))
             self.ray.kill(actor)
             return
         self.under_way[actor.next_line.remote()] = (task, actor)
@@ -260,5 +262,5 @@ class _Input:
             yield from (line.decode(errors="replace") for line in lines)
 
 
-def _say(word: RayWord) -> None:
+def _write_word(word: RayWord) -> None:
     os.write(1, (json.dumps(to_json(word)) + "\n").encode(errors="replace"))

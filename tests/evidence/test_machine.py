@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.base import proc
+from hangbisect.base import cgroups
 from hangbisect.base.rank_facts import Gpu
 from hangbisect.evidence import kernel, machine
 from hypothesis import given
@@ -35,8 +35,8 @@ def test_the_second_version_with_a_tighter_limit_above(tmp_path: Path) -> None:
     files(tmp_path, job__cpu_max="150000 100000\n", job__memory_max=f"{8 * GIB}\n")
     files(tmp_path, job__memory_current=f"{3 * GIB}\n", job__memory_stat=f"inactive_file {GIB}\n")
     files(tmp_path, job__step__cpu_max="max 100000\n", job__step__memory_max="max\n")
-    found = proc.limits("0::/job/step\n", tmp_path)
-    assert found == proc.Limits(1.5, 8 * GIB, 6 * GIB)
+    found = cgroups.limits("0::/job/step\n", tmp_path)
+    assert found == cgroups.Limits(1.5, 8 * GIB, 6 * GIB)
 
 
 def test_the_first_version_whose_path_is_the_one_outside_of_the_container(tmp_path: Path) -> None:
@@ -48,19 +48,19 @@ def test_the_first_version_whose_path_is_the_one_outside_of_the_container(tmp_pa
     (cpu / "cpu.cfs_quota_us").write_text("200000")
     (cpu / "cpu.cfs_period_us").write_text("100000")
     own = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n3:freezer:/\n0::/\n"
-    assert proc.limits(own, tmp_path) == proc.Limits(2.0, 4 * GIB, 3 * GIB)
+    assert cgroups.limits(own, tmp_path) == cgroups.Limits(2.0, 4 * GIB, 3 * GIB)
 
 
 def test_without_limits_there_are_none(tmp_path: Path) -> None:
     files(tmp_path, cpu__cpu_cfs="", memory__x="")
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1")
     (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000")
-    assert proc.limits("2:cpu:/\n0::/\n", tmp_path) == proc.Limits()
+    assert cgroups.limits("2:cpu:/\n0::/\n", tmp_path) == cgroups.Limits()
 
 
 @given(st.text(alphabet="0123456789:/.,acepumory\n\0") | st.text())
 def test_any_text_is_taken_for_groups(text: str) -> None:
-    proc.limits(text, Path("/not/there"))
+    cgroups.limits(text, Path("/not/there"))
 
 
 def test_frozen_groups_of_both_versions() -> None:
