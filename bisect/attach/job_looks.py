@@ -10,11 +10,12 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Look
+from ..base.process_facts import Frame, Look
 from ..base.rank_facts import CollectiveLog, MachineFacts, RankFacts
 from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside, has_spawned
@@ -103,6 +104,18 @@ _MOST_NATIVE_RANKS = 2  # ranks that a look with native frames pauses
 _NATIVE_LOOK_LIMIT = 3.0  # seconds: it takes 0.2 to 0.4, ten times that on a very busy machine
 
 
+def order_unlike(looks: Mapping[int, Look]) -> list[int]:
+    """Return pids by their looks: one of each place in which main threads stand, those first where
+    the fewest do, then the others of them. What is seen of one tells of all that stand as it does.
+    """
+    there: dict[tuple[Frame, ...], list[int]] = {}
+    for pid, one in looks.items():
+        there.setdefault(one.main.frames if one.main is not None else (), []).append(pid)
+    places = sorted(there.values(), key=len)
+    turns = zip_longest(*places)
+    return [pid for turn in turns for pid in turn if pid is not None]
+
+
 class JobLooks(LookSeries):
     """The looks at the processes of a job, and what they show together."""
 
@@ -187,7 +200,8 @@ class JobLooks(LookSeries):
         have it in the last snapshot.
         """
         pids = [pid for pid, rank in self.ranks.items() if rank in ranks]
-        chosen = [pid for pid in pids if self._may_pause(pid)][:_MOST_NATIVE_RANKS]
+        paused = {pid: self.looks[pid][-1] for pid in pids if self._may_pause(pid)}
+        chosen = order_unlike(paused)[:_MOST_NATIVE_RANKS]
         if not chosen:
             return
         targets = [Target(pid, "rank") for pid in chosen]

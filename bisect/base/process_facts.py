@@ -71,6 +71,9 @@ class Frame:
     catches: str = field(default="", compare=False, metadata=INSIDE)
     # The whole numbers that local variables of the job's own functions are.
     numbers: tuple[tuple[str, int], ...] = field(default=(), compare=False, metadata=INSIDE)
+    # Where the line waits for a handle: the sends and receives that its function hands out, and for
+    # which rank, as the source and these numbers show: (("irecv", 3), ("isend", 0)).
+    handed_out: tuple[tuple[str, int], ...] = field(default=(), compare=False, metadata=INSIDE)
     # The addresses of the objects that local variables are: ("self", "0x7fbafa84f6d0").
     objects: tuple[tuple[str, str], ...] = field(default=(), compare=False, metadata=INSIDE)
     # Short texts that local variables are, as they are: forgotten as soon as the path that a loop

@@ -452,11 +452,17 @@ def _find_only_socket_wait(view: ProcessSnapshot, family: Sequence[int]) -> Wait
 
 
 def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) -> Wait | None:
-    """Return a store wait if `wait` is for the server of the job's own TCPStore."""
+    """Return a store wait if `wait` is for the server of the job's own TCPStore, or of any that a
+    thread of torch's serves in another process of the job.
+    """
     if wait.kind != "socket":
         return None
     port = around.store_port
     peer = wait.detail.partition(" ")[0]
+    if wait.pid is not None and not _reads_by_python(view):
+        served = around.table.stores.get(ProcessId(wait.host or around.facts.host, wait.pid), ())
+        if peer.rpartition(":")[2] in served:  # whoever serves it is not who sets the key
+            return Wait("store", format_innermost_frame(view.frames))
     if port:
         return replace(wait, kind="store") if peer.rpartition(":")[2] == port else None
     # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.

@@ -16,8 +16,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from ..base.files import PACKAGE
 from ..base.rank_facts import Collective, RankFacts
 from .collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, LoopState, Mismatch, add_sentence
+from .common_path import are_in_one_loop, find_collective_place
+from .process_snapshot import merge_looks
 
 CallKey = tuple[str, str, str, str, tuple[str, ...]]
 _STARTS_A_THREAD = re.compile(r"threading\.py:\d+ (?:Thread\.)?_bootstrap\b")
@@ -79,6 +82,24 @@ def name_left_out_reduction(found: Mismatch, ranks: Sequence[RankFacts]) -> Mism
         return found
     skipped = replace(found, kind="skipped", operation=found.paired, paired=None)
     return add_sentence(replace(skipped, number=found.paired.number))
+
+
+def name_call_in_the_loop(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismatch:
+    """Return a mismatch, "uneven" or not: "different" where its ranks are in the loop still that
+    the others go round, as the source of the lines shows in which they stand.
+    """
+    if found.kind != "uneven" or found.paired is None or not found.others:
+        return found
+    named = {*found.ranks, *found.others}
+    places = [
+        place
+        for facts in ranks
+        if facts.rank in named
+        if (place := find_collective_place(facts.rank, merge_looks(facts.looks), PACKAGE))
+    ]
+    if len(places) < len(named) or not are_in_one_loop(places):
+        return found
+    return add_sentence(replace(found, kind="different"))
 
 
 def _is_reduced(log: Sequence[Collective], backward: Collective) -> bool:

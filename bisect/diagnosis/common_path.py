@@ -20,7 +20,7 @@ from ..base.process_facts import Frame
 from ..base.words import format_ranks
 from .collective_mismatch import TO_ONE_PEER
 from .frames import format_frame, frame_owner, job_frames, unqualified_name
-from .peer_calls import GATHERING, ROOTED, GivenGroup, find_root, read_group
+from .peer_calls import GATHERING, ROOTED, GivenGroup, Handle, find_handle, find_root, read_group
 from .process_snapshot import ProcessSnapshot
 from .public_calls import find_entry_points, find_group_wait
 
@@ -43,6 +43,7 @@ class CollectivePlace:
     path: tuple[Frame, ...]  # all frames of the job, not those inside of that call
     group: GivenGroup = ""  # over which the call goes
     root: RankId | None = None  # of that call, as its frame has it
+    handle: Handle | None = None  # of a send or a receive, for which it waits
 
     @property
     def key(self) -> Hashable:
@@ -82,7 +83,13 @@ def find_collective_place(
     path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
     root = find_root(view.frames)
     return CollectivePlace(
-        rank, call, own[::-1], path[::-1], read_group(view.frames), root.rank if root else None
+        rank,
+        call,
+        own[::-1],
+        path[::-1],
+        read_group(view.frames),
+        root.rank if root else None,
+        find_handle(view.frames),
     )
 
 
@@ -120,11 +127,16 @@ class PlaceSplit:
     inside: tuple[CollectivePlace, ...]
     around: tuple[CollectivePlace, ...]
     condition: str = ""  # below which the call stands: "if rank == 2"; "" if none is known
+    ends_loop: bool = False  # the condition ends a loop, with which those `around` are through
 
     @property
     def few(self) -> tuple[CollectivePlace, ...]:
-        """Those that are likelier to be wrong: of equally many those that made a call more."""
-        return self.inside if len(self.inside) <= len(self.around) else self.around
+        """Those that are likelier to be wrong: of equally many those that made a call more, or that
+        left a loop by a condition in it.
+        """
+        if len(self.inside) == len(self.around):
+            return self.around if self.ends_loop else self.inside
+        return self.inside if len(self.inside) < len(self.around) else self.around
 
     @property
     def is_clear(self) -> bool:
@@ -161,7 +173,9 @@ def _split_by_condition(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
     around = tuple(place for place in places if not found[place.rank])
     if len(places) > _PAIR and any(place.group == "given" for place in inside):
         return None
-    split = PlaceSplit(inside, around, found[inside[0].rank] if inside else "")
+    loop = split_by_loop(places)
+    ends_loop = loop is not None and loop.inside == inside
+    split = PlaceSplit(inside, around, found[inside[0].rank] if inside else "", ends_loop)
     return split if split.is_apart else None
 
 
@@ -196,6 +210,20 @@ def split_by_loop(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
     around = tuple(place for place in places if place.own[at].line == last)
     split = PlaceSplit(inside, around)
     return split if split.is_apart and all(_is_in_loop(p.own[at:], last) for p in inside) else None
+
+
+def are_in_one_loop(places: Sequence[CollectivePlace]) -> bool:
+    """Return whether ranks stand in different lines of one loop, or in different functions without
+    a loop that one line of it has called, as far as the source shows: none of them has left it.
+    """
+    own = [place.own for place in places]
+    at = next((n for n, steps in enumerate(_zip_all(own)) if len({*steps}) > 1), None)
+    if at is None or any(len(frames) <= at for frames in own):
+        return False
+    if len({(frames[at].file, frames[at].name) for frames in own}) == 1:
+        return len({frames[at].loop for frames in own}) == 1 and bool(own[0][at].loop)
+    called = any(frame.loop for frames in own for frame in frames[at:])
+    return at > 0 and bool(own[0][at - 1].loop) and not called
 
 
 def _is_in_loop(frames: Sequence[Frame], line: int) -> bool:
@@ -274,8 +302,10 @@ def describe_phases(places: Sequence[CollectivePlace]) -> str:
 
 def describe_root(few: Sequence[CollectivePlace], places: Sequence[CollectivePlace]) -> str:
     """Return in a sentence that `few` may be the root of a collective that one of the others left
-    out, which looks like the rest of them; "" if that cannot be.
+    out, or wait for a message of one, which looks like the rest of them; "" if that cannot be.
     """
+    if few and all(place.handle is not None for place in few):
+        return _describe_messages(few, places)
     if not few or not all(place.call in GATHERING for place in few):
         return ""
     who = [place.rank for place in few]
@@ -286,6 +316,22 @@ def describe_root(few: Sequence[CollectivePlace], places: Sequence[CollectivePla
     return (
         f"{format_ranks(who)} {waits} in {few[0].words}, where all others go on at once: which of"
         f" {format_ranks(others)} left it out, or whether nobody else was to call it, is not seen"
+    )
+
+
+def _describe_messages(few: Sequence[CollectivePlace], places: Sequence[CollectivePlace]) -> str:
+    who = [place.rank for place in few]
+    handles = [place.handle for place in few if place.handle is not None]
+    named = sorted({peer for one in handles for peer in one.peers} - {*who})
+    others = [place.rank for place in places if place.rank not in who]
+    one_of = named if all(one.peers for one in handles) and named else others
+    wait = "waits" if len(who) == 1 else "wait"
+    receives = all(one.receives for one in handles)
+    what = "for a message that one of" if receives else "to hand a message over, which one of"
+    does = "is to send" if receives else "is to take"
+    return (
+        f"{format_ranks(who)} {wait} {what} {format_ranks(one_of)} {does}: which of these went on"
+        " without it, or whether there was to be none, is not seen"
     )
 
 

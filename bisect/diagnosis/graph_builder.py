@@ -226,7 +226,8 @@ class ProcessEdges:
             called = f"{called} of {process.name}"
         thing = self._drawing.node(called, kind)
         # A reader may be idle; a writer, and who wants a lock, waits for whoever is behind it.
-        writes = kind == "pipe" and process.view.call_name in _WRITE_CALLS
+        writes = process.view.call_name in _WRITE_CALLS
+        writes = writes and (kind == "pipe" or self._is_for_main_thread(process, other))
         # Who has a semaphore of processes its source says, and not the kernel.
         likely = kind == "lock" and wait.pid is not None and not wait.what
         own = ProcessId(process.facts.host, process.view.look.pid)
@@ -246,6 +247,17 @@ class ProcessEdges:
             self._drawing.link(thing, who, wait.kind, shows, hard=hard, likely=likely)
             if kind == "lock":
                 self._threads_with(thing, other, who, called, process.thread)
+
+    def _is_for_main_thread(self, process: _Process, other: ProcessId | None) -> bool:
+        """Return whether nobody but the main thread of `other` can take what a process sends over a
+        connection: its send waits for as long as that one does something else.
+        """
+        call = process.view.call
+        if other not in self._looks or call is None or not call.descriptors:
+            return False
+        known = [one.socket for one in call.descriptors]
+        connected = all(one is not None and one.state == "ESTABLISHED" for one in known)
+        return connected and only_main_thread_acts(self._looks[other][1][-1])
 
     def _threads_with(
         self, lock: str, process: ProcessId, name: str, called: str, waits: int | None

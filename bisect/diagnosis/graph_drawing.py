@@ -51,9 +51,13 @@ class GraphDrawing:
         hard: bool = False,
         likely: bool = False,
     ) -> None:
-        """Add an edge between two nodes (`WeightedEdge` says what firm, hard and likely mean)."""
+        """Add an edge between two nodes (`WeightedEdge` says what firm, hard and likely mean); of
+        several the first one, or the first one that is hard.
+        """
         link = WeightedEdge(Edge(source, target, kind, evidence), firm, hard, likely)
-        self._links.setdefault((source, target), link)
+        known = self._links.setdefault((source, target), link)
+        if hard and not known.hard:
+            self._links[source, target] = link
 
     def is_free(self, name: str, says: str) -> bool:
         """Return whether no node that says something else has this name."""

@@ -35,7 +35,14 @@ from .collective_mismatch import (
     list_logged_groups,
     make_mismatch,
 )
-from .collective_rounds import CallKey, call_key, find_expected, name_left_out_reduction, read_loop
+from .collective_rounds import (
+    CallKey,
+    call_key,
+    find_expected,
+    name_call_in_the_loop,
+    name_left_out_reduction,
+    read_loop,
+)
 from .counted_mismatch import find_counted_mismatch
 from .disagreements import find_other_members
 from .frames import frame_owner, job_frames
@@ -329,7 +336,8 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
     ]
     sure = [found for found in own if found.is_sure]
     if sure:
-        return min(sure, key=lambda found: found.operation.at)
+        first = min(sure, key=lambda found: found.operation.at)
+        return name_call_in_the_loop(first, ranks)
     recorded = _find_recorded_mismatch(ranks) or find_counted_mismatch(ranks)
     if recorded is not None and recorded.is_sure:
         return recorded

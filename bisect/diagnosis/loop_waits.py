@@ -40,7 +40,7 @@ def note_alternatives(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) 
     """
     if wait.kind not in _OF_SOMEBODY or view.call_name not in POLL_CALLS or wait.others:
         return wait
-    if wait.kind == "store" and find_group_wait(view) == "store":
+    if wait.kind == "store" and (wait.pid is None or find_group_wait(view) == "store"):
         return wait
     own = {wait.pid, view.look.pid}
     found = [one for one in _list_other_waits(wait, view, family) if one.pid not in own]

@@ -8,7 +8,8 @@ default group alone, and a group is an object of C++, of which no look shows the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Literal
 
@@ -50,16 +51,52 @@ class Transfer:
 
 
 def find_transfer(frames: Iterable[Frame]) -> Transfer | None:
-    """Return the send or receive whose frames are the innermost ones, None if there is none, or if
-    it is not known which rank it is for: any, or one by its number in a group of some ranks.
+    """Return the send or receive whose frames are the innermost ones, or for whose handle a line of
+    the job's waits; None if there is none, or if it is not known which rank it is for: any, one by
+    its number in a group of some ranks, or one of several.
     """
+    frames = tuple(frames)
     inside = _list_torch_frames(frames)
     found: Transfer | None = None
     for at, frame in enumerate(inside):
         if unqualified_name(frame.name) in _RECEIVES | _SENDS:
             # An outer one has the number that the job gave; what it calls may have the group's.
             found = _read_transfer(frame, _read_group(inside[at + 1 : at + 2])) or found
+    handle = find_handle(frames)
+    if found is None and handle is not None and len(handle.peers) == 1:
+        (peer,) = handle.peers
+        return Transfer("irecv" if handle.receives else "isend", peer, handle.receives)
     return found
+
+
+# Work.wait() of a send or a receive, which is no frame of Python's (ProcessGroupGloo.hpp).
+_WAITS_FOR_MESSAGE = re.compile(r"::(Recv|Send)Work::wait\b")
+
+
+@dataclass(frozen=True)
+class Handle:
+    """The handle of a send or a receive for which a rank waits."""
+
+    receives: bool
+    peers: frozenset[RankId] = (
+        frozenset()
+    )  # it is for one of these, as the source tells; or unknown
+
+
+def find_handle(frames: Sequence[Frame]) -> Handle | None:
+    """Return the handle of a send or a receive for which a thread waits, as its native frames tell;
+    None where it waits for none, or shows none.
+    """
+    for frame in frames:
+        if not frame.native:
+            return None
+        if found := _WAITS_FOR_MESSAGE.search(frame.name):
+            receives = found[1] == "Recv"
+            outer = next((one for one in frames if not one.native), None)
+            known = outer.handed_out if outer is not None else ()
+            peers = {peer for kind, peer in known if (kind in _RECEIVES) == receives}
+            return Handle(receives, frozenset(peers))
+    return None
 
 
 def _read_transfer(frame: Frame, group: GivenGroup) -> Transfer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
+from ..base.addresses import port_of
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Kernel, Look, Syscall, Thread
@@ -185,6 +186,8 @@ class ProcessTable:
     awaited_by: Mapping[ProcessId, frozenset[int]] = field(default_factory=dict)
     # The files of the semaphores in which they sleep.
     semaphores: Mapping[ProcessId, frozenset[str]] = field(default_factory=dict)
+    # The ports at which a thread of torch's in them serves a store.
+    stores: Mapping[ProcessId, frozenset[str]] = field(default_factory=dict)
 
     def other_rank(self, process: ProcessId, me: RankId) -> RankId | None:
         """Return the rank to which `process` belongs, None if to none or to `me`."""
@@ -208,7 +211,25 @@ def build_process_table(ranks: Sequence[RankFacts]) -> ProcessTable:
             process = ProcessId(facts.host, facts.pid)
             rank_of[process] = facts.rank
             names.setdefault(process, facts.looks[-1].name if facts.looks else "")
-    return ProcessTable(rank_of, names, _find_who_awaits(ranks), _find_semaphores(ranks))
+    return ProcessTable(
+        rank_of, names, _find_who_awaits(ranks), _find_semaphores(ranks), _find_stores(ranks)
+    )
+
+
+# How the thread that serves a TCPStore is called (TCPStoreLibUvBackend.cpp, TCPStoreBackend.cpp).
+_STORE_THREAD = "pt_tcpstore"
+
+
+def _find_stores(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[str]]:
+    found = {}
+    for facts in ranks:
+        for look in [looks[-1] for looks in (facts.looks, *facts.children) if looks]:
+            calls = (one.syscall for one in look.kernel if one.comm.startswith(_STORE_THREAD))
+            heard = (d.socket for call in calls if call is not None for d in call.descriptors)
+            ports = frozenset(port_of(o.local) for o in heard if o and o.state == "LISTEN")
+            if ports:
+                found[ProcessId(facts.host, look.pid)] = ports
+    return found
 
 
 def _find_semaphores(ranks: Sequence[RankFacts]) -> dict[ProcessId, frozenset[str]]:

@@ -44,6 +44,7 @@ _PROVING = {
     "each waits for the next, and the last one for the first": (
         *("deadlock", "self-deadlock", "lock-order", "pool-waits-for-itself"),
         *("import-deadlock", "loader-deadlock", "metric-lock", "server-asks-itself"),
+        "loop-waits-for-itself",
     ),
     "a process is stopped by a signal": ("stopped",),
     "the process group is made for more ranks than there are": ("world-size-too-large",),

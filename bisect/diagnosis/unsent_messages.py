@@ -30,9 +30,10 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     if there is none, or where a log has lost its beginning.
 
     At fault is the peer, if messages of others came to it for each that it was to pass on, if it
-    does not take what another one hands to it, or if all others did their part once more at its
-    line; the one that waits, if all others that did the same at that line did it with one other
-    peer, or less often; else both are named, for one may as well have asked for a message too many.
+    does not take what another one hands to it, if all others did their part once more at its line,
+    or if somebody else waits for a message of it as well, which it was to pass on; the one that
+    waits, if all others that did the same at that line did it with one other peer, or less often;
+    else both are named, for one may as well have asked for a message too many.
     """
     logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
     waiting = {
@@ -41,7 +42,9 @@ def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
         if facts.rank in logs and (awaited := _find_awaited(facts, logs)) is not None
     }
     found = [one for rank in waiting if (one := _find_unsent(rank, waiting, logs)) is not None]
-    return min(found, key=lambda one: one.operation.at, default=None)
+    first = min(found, key=lambda one: one.operation.at, default=None)
+    surer = [one for one in found if first is not None and {*one.ranks} < {*first.ranks}]
+    return min(surer, key=lambda one: one.operation.at, default=first)
 
 
 def _find_awaited(facts: RankFacts, logs: Mapping[RankId, CollectiveLog]) -> Collective | None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import lru_cache
 from itertools import pairwise
+from operator import add, mod, sub
 from typing import NamedTuple
 
 from ..base.lazy_dataclass import dataclass
@@ -40,7 +41,7 @@ _TRUE_ON_SOME = re.compile(
 _ASKS_FOR_A_RANK = re.compile(r"(?:\w+_)?rank(?:_(?:number|num|no|id|idx|index))?$")
 _READS_ENVIRONMENT = ("get", "getenv")
 _CONVERTS = ("int", "abs")
-_ONLY_SOME = re.compile(r"rank_zero_only|on_main_process|on_local_main_process|on_last_process")
+_ONLY_SOME = re.compile(r"rank_zero_only|on_(?:local_)?(?:main_|last_)?process\b")
 _LONGEST_CONDITION = 80  # characters of a condition
 
 
@@ -286,6 +287,7 @@ class _CodeAround(NamedTuple):
     counters: tuple[tuple[str, int], ...]
     loop: tuple[int, ...]
     catches: str = ""
+    handed_out: tuple[tuple[str, int], ...] = ()
 
 
 def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
@@ -306,6 +308,7 @@ def _find_code_around(frame: Frame) -> _CodeAround:
         tuple(one for one in frame.numbers if one[0] in find_loop_counters(source, frame.line)),
         find_loop(source, frame.line),
         find_catcher(source, frame.line),
+        find_handed_out(source, frame.line, frame.numbers),
     )
 
 
@@ -418,6 +421,61 @@ def find_catcher(source: str, line: int) -> str:
         if kind in _CATCHES_ALL and not any(isinstance(one, _LEAVES) for one in ast.walk(node)):
             return f"except {kind}".strip()
     return ""
+
+
+_HANDS_OUT = ("irecv", "isend")  # functions of torch.distributed, which return a handle
+_BATCHED = "P2POp"  # such a function, a tensor, a rank
+_PEERS = ("src", "dst", "peer")
+_COMPUTES: Mapping[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mod: mod,
+}
+
+
+@lru_cache(maxsize=1 << 12)
+def find_handed_out(
+    source: str, line: int, numbers: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, int], ...]:
+    """Return the sends and receives that the function around `line` hands out, each with the rank
+    that it is for: `numbers` are what its variables are now. () where `line` waits for no handle,
+    or where a rank is given in another way. Never raises.
+    """
+    if not any(name.rpartition(".")[2] == "wait" for name in find_calls(source, line)):
+        return ()
+    tree = parse_source(source)
+    way = find_enclosing_nodes(tree, line) if tree is not None else []
+    function = next((node for node in reversed(way) if isinstance(node, _Function)), None)
+    found = []
+    for call in ast.walk(function) if function is not None else ():
+        if not isinstance(call, ast.Call):
+            continue
+        name, given = _name_of(call.func), call.args[1:2]
+        if name == _BATCHED:
+            name, given = _name_of(call.args[0]) if call.args else "", call.args[2:3]
+        if name not in _HANDS_OUT:
+            continue
+        given = given or [one.value for one in call.keywords if one.arg in _PEERS]
+        peer = _compute(given[0], dict(numbers)) if given else None
+        if peer is None:
+            return ()
+        found.append((name, peer))
+    return tuple(dict.fromkeys(found))
+
+
+def _compute(node: ast.expr, numbers: Mapping[str, int]) -> int | None:
+    """Return the number that an expression is, None where it is made of more than sums."""
+    if isinstance(node, ast.Name):
+        return numbers.get(node.id)
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    compute = _COMPUTES.get(type(node.op)) if isinstance(node, ast.BinOp) else None
+    if compute is None or not isinstance(node, ast.BinOp):
+        return None
+    left, right = _compute(node.left, numbers), _compute(node.right, numbers)
+    if left is None or right is None or (compute is mod and not right):
+        return None
+    return compute(left, right)
 
 
 def _list_counters(loop: _Loop) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.attach.job_looks import Download, JobLooks
+from hangbisect.attach.job_looks import Download, JobLooks, order_unlike
 from hangbisect.attach.jobs import Job
 from hangbisect.attach.ranks import Rank
 from hangbisect.base.process_facts import FileLock, Frame, Look, Sample
@@ -116,3 +116,11 @@ def test_a_lock_that_several_ranks_wait_for_is_freed_for_all_of_them() -> None:
 def test_one_look_tells_nothing() -> None:
     made = series(*still(100, 1), *still(101, 1))
     assert made.settled().moving == frozenset()
+
+
+def test_native_frames_are_read_where_the_fewest_stand_and_of_one_of_each_place() -> None:
+    """Ranks that stand alike are told by one of them."""
+    alike = {pid: look(pid, BARRIER, "futex", 100.0) for pid in (100, 101, 103)}
+    alone = {102: look(102, SLEEP, "futex", 100.0)}
+    assert order_unlike({**alike, **alone}) == [102, 100, 101, 103]
+    assert order_unlike({}) == []

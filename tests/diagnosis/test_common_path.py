@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Look
+from hangbisect.base.process_facts import Frame, Look
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
@@ -414,3 +414,19 @@ def test_a_call_on_both_sides_leaves_open_who_is_wrong() -> None:
     verdict = judged(reduces, barrier, BARRIER)
     assert verdict.ranks.culprit == ()
     assert verdict.notes
+
+
+@pytest.mark.parametrize("loop", [(), (17, 20)])
+def test_of_two_the_one_that_left_a_loop_by_its_condition_is_named(loop: tuple[int, ...]) -> None:
+    """`if step >= patience: break` stands before the call of the other one, and patience is one of
+    a rank. Where no loop is left the one below the condition has made a call more.
+    """
+    line = Frame(
+        "main", "/home/ada/train.py", 18, condition="not left before by: if step", loop=loop
+    )
+    around = look("_engine_run_backward SP/torch/autograd/graph.py:979", "main train.py:18")
+    (thread,) = around.threads
+    inside = replace(around, threads=(replace(thread, frames=(thread.frames[0], line)),))
+    through = look(f"barrier {C10D}:5356", WRAPPER, "main train.py:21")
+    ranks = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate((inside, through))]
+    assert judge_job(job("late", 2), ranks).ranks.culprit == ((1,) if loop else (0,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Kernel, Look
+from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
 from hangbisect.diagnosis.process_snapshot import merge_looks
 from hangbisect.diagnosis.public_calls import find_group_call, find_group_wait
 from hangbisect.diagnosis.single_ranks import explain_single_ranks
@@ -245,3 +245,26 @@ def test_who_alone_waits_for_a_key_of_one_rank_is_not_named_for_standing_elsewhe
         one = replace(made, threads=threads, sockets=(peer.socket,))
         ranks.append(rank(number, one, replace(one, at=103.0)))
     assert judge_job(job("late", 5), ranks).ranks.culprit != (4,)
+
+
+@pytest.mark.parametrize("reads", ["", "SocketIO.readinto STD/socket.py:718"])
+def test_who_hears_a_store_of_another_rank_is_told_by_the_thread_that_serves_it(reads: str) -> None:
+    """Of rank 1 no native frame is read, and no rank stands in its line. What Python itself reads
+    at that port is no answer of a store.
+    """
+    peer = silent_peer("127.0.0.1:4711", peer_pids=(100,), peer_names=("python",))
+    listens = Socket(8, "tcp6", local="[::]:4711", state="LISTEN")
+    call = Syscall(0, "epoll_wait", (), descriptors=(Descriptor(9, "socket", "s", socket=listens),))
+    serves = look("work train.py:9", call="clock_nanosleep")
+    server = Kernel(107, "pt_tcpstore_uv", "S", "do_epoll_wait", call)
+    lines = (*filter(None, [reads]), "take_turns turns.py:28", "main turns.py:60")
+    waits = look(*lines, pid=101, call="poll", descriptors=(peer,))
+    ranks = [
+        rank(0, replace(serves, kernel=(*serves.kernel, server))),
+        rank(1, waits, pid=101),
+    ]
+    found = explain_single_ranks(ranks).ranks[1]
+    assert found.wait is not None
+    expected = ("", "socket", 0) if reads else ("store", "store", None)
+    assert (found.group, found.wait.kind, found.wait.rank) == expected
+    assert reads or not found.wait.others

@@ -475,3 +475,69 @@ def test_who_waits_for_a_handle_of_which_frames_do_not_tell_the_peer_is_not_blam
     verdict = judge_job(job("late", 4, pipeline=""), ranks)
     assert verdict.ranks.culprit == ()
     assert says in " ".join(verdict.notes)
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_stage_that_stopped_in_the_middle_is_named_without_the_one_before_it(
+    passes_on: bool,
+) -> None:
+    """Stage 2 of four has left its step and is in the sum of all: stage 1 hands it a message that
+    it does not take, and stage 3 waits for one that it has not passed on. Where nobody waits for
+    that, stage 1 may as well have sent one too many.
+    """
+
+    def sums(number: int, *made: tuple[str, int]) -> RankFacts:
+        one = sums_at_the_end(number, sent_to=None)
+        before = stage(number, *made).collectives[0].operations
+        log = replace(one.collectives[0], operations=before + one.collectives[0].operations)
+        return replace(one, collectives=(log,))
+
+    stages = [
+        stage(0, *forward(0, 4), ("irecv", 1)),
+        stage(1, *forward(1, 4)),
+        sums(2, *[("irecv", 1), ("isend", 3)] * 2, ("irecv", 1)),
+        stage(3, *[("irecv", 2)] * 3) if passes_on else sums(3, *[("irecv", 2)] * 2),
+    ]
+    everybody = {"0": (0, 1, 2, 3)}
+    stages = [
+        replace(one, collectives=(replace(one.collectives[0], groups=everybody),)) for one in stages
+    ]
+    verdict = judge_job(job("late", 4, pipeline=""), stages)
+    assert verdict.ranks.culprit == ((2,) if passes_on else (1, 2))
+
+
+def at_message(kind: str, *handed_out: tuple[str, int]) -> Look:
+    """A rank at the handle of a send or a receive, as its native frames show."""
+    one = look("exchange halo.py:26", "main halo.py:36")
+    (thread,) = one.threads
+    own = replace(thread.frames[0], handed_out=handed_out)
+    native = Frame(f"c10d::ProcessGroupGloo::{kind}Work::wait", "libtorch_cpu.so", 0, native=True)
+    return replace(one, threads=(replace(thread, frames=(native, own, thread.frames[1])),))
+
+
+def in_the_sum(count: int) -> list[RankFacts]:
+    return [still(n, call("all_reduce", 40, "None")) for n in range(count)]
+
+
+def test_who_waits_for_the_handle_of_one_message_waits_for_the_rank_that_it_is_of() -> None:
+    """What is sent to another one is no part of it."""
+    ranks = [*in_the_sum(4), still(4, at_message("Recv", ("irecv", 3), ("isend", 0)))]
+    verdict = judge_job(job("late", 5, pipeline=""), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((3, 4), (0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "handed_out", "said"),
+    [
+        ("Recv", (("irecv", 1), ("irecv", 3)), "for a message that one of ranks 1,3 is to send"),
+        ("Recv", (), "for a message that one of ranks 0-3 is to send"),
+        ("Send", (("irecv", 3),), "to hand a message over, which one of ranks 0-3 is to take"),
+    ],
+)
+def test_who_waits_for_a_message_of_one_of_several_is_not_named_for_it(
+    kind: str, handed_out: tuple[tuple[str, int], ...], said: str
+) -> None:
+    ranks = [*in_the_sum(4), still(4, at_message(kind, *handed_out))]
+    verdict = judge_job(job("late", 5, pipeline=""), ranks)
+    assert verdict.ranks.culprit == ()
+    assert any(said in one for one in verdict.notes)

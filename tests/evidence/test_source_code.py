@@ -14,6 +14,7 @@ from hangbisect.evidence.source_code import (
     find_catcher,
     find_condition,
     find_given_texts,
+    find_handed_out,
     find_handler,
     find_loop,
     find_loop_counters,
@@ -37,6 +38,10 @@ ONLY_SOME = [
         "not left before by: if dist.get_rank() != 0",
     ),
     ("@rank_zero_only\ndef f():\n    barrier()  # here", "@rank_zero_only"),
+    (
+        "@accelerator.on_process(process_index=2)\ndef f():\n    barrier()  # here",
+        "@accelerator.on_process(process_index=2)",
+    ),
     (
         "@accelerator.on_main_process\ndef f():\n    barrier()  # here",
         "@accelerator.on_main_process",
@@ -337,3 +342,30 @@ def test_a_loop_that_catches_what_its_rounds_raise_is_found(
     source = CATCHING.format(kind=kind, then=then)
     assert find_catcher(source, 4) == found
     assert find_catcher("def get(tasks):\n    return tasks.get()\n", 2) == ""
+
+
+SWAPS = """
+def swap(rank, world, data):
+    after, before = (rank + 1) % world, (rank - 1) % world
+    works = [dist.irecv(data, src=rank + 1), dist.isend(data, rank - 1)]
+    made = [dist.P2POp(dist.irecv, data, before), dist.P2POp(dist.isend, data, after)]
+    for work in works + dist.batch_isend_irecv(made):
+        work.wait()
+    return data
+"""
+
+
+def test_the_source_and_its_numbers_tell_for_whom_the_handles_are() -> None:
+    numbers = (("after", 3), ("before", 1), ("rank", 2), ("world", 4))
+    found = [("irecv", 3), ("isend", 1), ("irecv", 1), ("isend", 3)]
+    assert sorted(find_handed_out(SWAPS, 7, numbers)) == sorted(found)
+    assert find_handed_out(SWAPS, 8, numbers) == ()  # it waits for none
+    assert find_handed_out(SWAPS, 7, numbers[1:]) == ()  # a number is not known
+    assert find_handed_out("for x in (", 1, ()) == ()
+
+
+def test_a_rank_that_is_looked_up_is_not_known() -> None:
+    source = "def f(peers, data):\n    dist.irecv(data, peers[0]).wait()\n"
+    assert find_handed_out(source, 2, ()) == ()
+    assert find_handed_out(source.replace("peers[0]", "1 % 0"), 2, ()) == ()
+    assert find_handed_out(source.replace("peers[0]", "0"), 2, ()) == (("irecv", 0),)

@@ -22,6 +22,7 @@ from .services import in_wandb
 from .signs import (
     THREAD_WAIT_FILES,
     a_child_died,
+    blocks_its_own_loop,
     find_blocked_processes,
     find_used_descriptors,
     format_place,
@@ -30,6 +31,7 @@ from .signs import (
     is_forked,
     parent_waits_for_workers,
 )
+from .threads import no_other_thread_works
 
 # The causes where nothing is known of why that thread, or that process, is.
 THREAD_STUCK = "thread-stuck"
@@ -295,7 +297,36 @@ def _thread_stands_still(scene: Scene) -> Found | None:
 
 # ---- causes --------------------------------------------------------------------------------------
 
+
+def _hands_it_to_a_loop(scene: Scene) -> Found | None:
+    """The source shows that the line hands a coroutine to a loop (run_coroutine_threadsafe)."""
+    handed = "run_coroutine_threadsafe"
+    for frame in scene.frames:
+        if any(name.rpartition(".")[2] == handed for name in frame.calls):
+            return Found(f"{format_frame(frame)} hands a coroutine to a loop")
+    return None
+
+
 CAUSES = (
+    KnownCause(
+        id="loop-waits-for-itself",
+        title="an event loop waits for something that only it can run",
+        signs=(
+            need(blocks_its_own_loop, 0.5),
+            need(no_other_thread_works, 0.4),
+            also(_hands_it_to_a_loop, 0.4),
+        ),
+        why="In {place} it waits for a result, in what its event loop runs: the loop does nothing "
+        "else meanwhile, and no other thread is there that could give it.",
+        avoid=(
+            "await what the loop is to run; run_coroutine_threadsafe(...).result() is for other "
+            "threads",
+            "call what waits by asyncio.to_thread",
+        ),
+        references=(
+            "https://docs.python.org/3/library/asyncio-task.html#asyncio.run_coroutine_threadsafe",
+        ),
+    ),
     KnownCause(
         id=CHILD_STUCK,
         title="a process that a rank started is stuck, and the rank waits for it",

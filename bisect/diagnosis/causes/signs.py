@@ -504,3 +504,21 @@ def describe_exit_status(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
+
+
+_FUTURES = r"concurrent/futures/_base\.py"
+_RUNS_CALLBACKS = (r"/asyncio/events\.py", "_run")
+
+
+def blocks_its_own_loop(scene: Scene) -> Found | None:
+    """The main thread waits for a result (Future.result) in what its own event loop runs."""
+    python = tuple(frame for frame in scene.frames if not frame.native)
+    waits = find_frame(python[:4], _FUTURES, "result")
+    run = find_frame(python, *_RUNS_CALLBACKS)
+    if waits is None or run is None or scene.call != "futex":
+        return None
+    if any(one.threads for one in scene.workers):  # one of these may give it
+        return None
+    own = next((f for f in python if frame_owner(f, scene.job.package) in ("user", "step")), waits)
+    place = {"place": format_frame(own)}
+    return Found(f"it waits in {format_frame(waits)}, within what its event loop runs", place)

@@ -19,6 +19,7 @@ from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unles
 from .preloaded import in_a_preloaded_library
 from .signs import (
     a_thread_ended,
+    blocks_its_own_loop,
     find_native_frame,
     format_place,
     innermost_native_frames,
@@ -135,7 +136,7 @@ def _locks_in_a_ring(scene: Scene) -> Found | None:
     return Found("; ".join(has))
 
 
-def _nobody_else(scene: Scene) -> Found | None:
+def no_other_thread_works(scene: Scene) -> Found | None:
     """The job has no other thread of Python that could go on for it."""
     view = scene.view
     if view is None or not view.threads or find_side_threads(scene) or view.look.rung != "py-spy":
@@ -147,7 +148,7 @@ def _its_giver_has_ended(scene: Scene) -> Found | None:
     """The job has no other thread of Python, or it wrote that one has ended, and all others wait to
     be given something as well, or for requests.
     """
-    if found := _nobody_else(scene):
+    if found := no_other_thread_works(scene):
         return replace(found, values={"gone": "there is no other thread"})
     ended = a_thread_ended(scene)
     tasks = (_kernel(scene, thread) for thread in find_side_threads(scene))
@@ -174,7 +175,7 @@ def _waits_for_itself(scene: Scene) -> Found | None:
         return Found("it has taken it before, in a frame further out", waits.values)
     # A futex that nothing explains may be anything: a wait for a peer, a GPU, a native thread.
     explained = find_native_frame(scene.frames, _PYTHON_LOCK) is not None
-    if waits is None or not explained or not _nobody_else(scene):
+    if waits is None or not explained or not no_other_thread_works(scene):
         return None
     return Found("", waits.values)
 
@@ -360,7 +361,7 @@ CAUSES = (
             need(_waits_for_itself, 0.6),
             also(_mutex_of_its_own, 0.95, proves=True),
             also(_waits_for_a_lock, 0.2),
-            also(_nobody_else, 0.3),
+            also(no_other_thread_works, 0.3),
             unless(in_a_preloaded_library),
         ),
         why="In {place} it waits for a lock that no other thread can have: it took it itself "
@@ -396,6 +397,7 @@ CAUSES = (
             need(_its_giver_has_ended, 0.5),
             also(a_thread_ended, 0.5),
             unless(_its_loop_takes_tasks),
+            unless(blocks_its_own_loop),
         ),
         why="It waits in {place} for what another thread is to give, and {gone}: an exception in a "
         "thread ends that thread alone.",
@@ -425,7 +427,7 @@ CAUSES = (
         signs=(
             need(_in_an_event_loop, 0.4),
             need(_hears_only_itself, 0.45),
-            also(_nobody_else, 0.4),
+            also(no_other_thread_works, 0.4),
             also(_its_tasks_await, 0.3),
         ),
         why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "

@@ -170,7 +170,31 @@ def parent_feeds_another() -> Facts:
     return job(), [fed, rank(1, ALL_REDUCE)]
 
 
+IN_A_LOOP = (
+    "Condition.wait STD/threading.py:327",
+    "Future.result STD/concurrent/futures/_base.py:451",
+    "Catalogue.find train.py:30",
+    "find_shards train.py:36",
+    "Handle._run STD/asyncio/events.py:80",
+    "BaseEventLoop._run_once STD/asyncio/base_events.py:1922",
+    "BaseEventLoop.run_forever STD/asyncio/base_events.py:607",
+    "run STD/asyncio/runners.py:190",
+    "main train.py:78",
+)
+
+
+def waits_in_its_loop() -> Facts:
+    """A coroutine hands another one to its own loop, and waits for the result."""
+    one = look(*IN_A_LOOP, args=FOREVER)
+    (thread,) = one.threads
+    hands = replace(thread.frames[2], calls=("asyncio.run_coroutine_threadsafe", "result"))
+    frames = (*thread.frames[:2], hands, *thread.frames[3:])
+    one = replace(one, threads=(replace(thread, frames=frames),))
+    return job(), [first(one), rank(1, ALL_REDUCE)]
+
+
 SHOWS: Shows = {
+    "loop-waits-for-itself": waits_in_its_loop,
     "queue-of-another-full": parent_feeds_another,
     "server-process-stuck": server_beside,
     "child-process-stuck": joins,
@@ -254,3 +278,14 @@ def test_threads_that_meet_in_a_barrier_are_the_jobs_own() -> None:
     waits = ("Event.wait STD/threading.py:629", "Thread.run STD/threading.py:982")
     mixed = beside(one, ("first", meets), ("other", waits))
     assert "thread-stuck" not in causes_of((facts, [first(mixed), ranks[1]]))
+
+
+def test_what_a_thread_at_work_may_give_a_loop_does_not_wait_for_itself() -> None:
+    found = causes_of(waits_in_its_loop())
+    assert next(iter(found)) == "loop-waits-for-itself"
+    assert "dead-producer" not in found
+    about, (one, other) = waits_in_its_loop()
+    works = beside(
+        one.looks[-1], ("convert", ("convert data.py:12", "Thread.run STD/threading.py:982"))
+    )
+    assert "loop-waits-for-itself" not in causes_of((about, [first(works), other]))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.base.process_facts import Descriptor, FileLock, Futex, Kernel, Syscall
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.causes.catalogue import find_likeliest_cause
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.diagnosis.verdict import judge_job_with_graph
 
-from ..made_up import ALL_REDUCE, RECV, held, job, look, rank
+from ..made_up import ALL_REDUCE, RECV, held, job, look, rank, silent_peer, stack
 from .scenes import Facts, Shows, causes_of, scene_of
 
 
@@ -105,3 +108,41 @@ def test_a_worker_that_waits_for_its_next_task_is_none() -> None:
         call="poll",
     )
     assert "deadlock" not in causes_of((job(), [rank(0, waits, children=((idle,),)), held(1)]))
+
+
+def sends(number: int, to: int, name: str = "sendto", reader: bool = False) -> RankFacts:
+    """A rank that sends to another one over a connection whose buffers are full, or hears it;
+    `reader`: it has a thread that receives.
+    """
+    peer = silent_peer(f"127.0.0.1:{5000 + to}", peer_pids=(100 + to,), peer_names=("python",))
+    one = look("exchange train.py:35", "train train.py:46", call=name, descriptors=(peer,))
+    made = rank(number, one, replace(one, at=103.0), pid=100 + number)
+    if not reader:
+        return made
+    takes = Kernel(901, "reader", "S", "", Syscall(0, "recvfrom", ()))
+    thread = replace(one.threads[0], os_id=901, frames=stack("receive train.py:20"))
+    looks = (
+        replace(seen, kernel=(*seen.kernel, takes), threads=(*seen.threads, thread))
+        for seen in made.looks
+    )
+    return replace(made, looks=tuple(looks))
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_two_that_each_send_before_they_read_wait_for_one_another(others: int) -> None:
+    """Further ranks hear one of the two."""
+    hear = [sends(number, 2 + others - 1, "recvfrom") for number in range(others)]
+    ranks = [*hear, sends(others, others + 1), sends(others + 1, others)]
+    facts = job(world=len(ranks)), ranks
+    cause = find_likeliest_cause(scene_of(facts))
+    assert cause is not None
+    assert (cause.id, cause.level) == ("deadlock", "seen")
+    verdict, graph = judge_job_with_graph(*facts)
+    assert verdict.ranks.culprit == (others, others + 1)
+    assert find_proof_of_hang(verdict, Snapshot(ranks), graph)
+
+
+@pytest.mark.parametrize("other", [sends(1, 0, "recvfrom"), sends(1, 0, reader=True)])
+def test_who_hears_its_peer_or_may_read_by_another_thread_is_in_no_ring(other: RankFacts) -> None:
+    cause = find_likeliest_cause(scene_of((job(), [sends(0, 1), other])))
+    assert cause is None or cause.id != "deadlock"

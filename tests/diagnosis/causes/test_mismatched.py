@@ -548,6 +548,36 @@ def test_who_is_in_the_same_loop_is_not_through_with_it() -> None:
     assert "uneven-rounds" not in causes_of(stands(both[0], both[1]))
 
 
+REDUCES = (
+    "all_reduce SP/torch/distributed/distributed_c10d.py:3252",
+    "reconstruct train.py:12",
+    "main train.py:35",
+)
+GATHERS = (
+    "all_gather SP/torch/distributed/distributed_c10d.py:4287",
+    "contrast train.py:8",
+    "main train.py:35",
+)
+
+
+@pytest.mark.parametrize("loop", [(), (30, 36)])
+@pytest.mark.parametrize("kept", ["", "reconstruct"])
+def test_who_has_not_left_the_loop_has_not_fewer_batches(loop: tuple[int, ...], kept: str) -> None:
+    """One line of a loop calls one of two tasks, and rank 2 takes the other one: its log looks as
+    if it had gone round once less. Where the function that the others are in has a loop of its own
+    they may go round that one.
+    """
+    step = [Call("all_reduce", "train.py:12"), Call("backward", "train.py:35", group="")]
+    programs = [step * 4, step * 4, [*step * 3, Call("all_gather", "train.py:8")]]
+    views = [look(*REDUCES), look(*REDUCES), look(*GATHERS)]
+    views = [with_loop(one, "main", loop) for one in views]
+    views = [with_loop(one, kept, (10, 14)) if kept else one for one in views]
+    found = causes_of(logged(programs, *views))
+    has_left = not loop or bool(kept)
+    assert next(iter(found)) == ("uneven-batches" if has_left else "collective-mismatch")
+    assert ("uneven-batches" in found) == has_left
+
+
 def test_without_a_loop_ranks_are_in_different_calls() -> None:
     found = causes_of(stands(look(*GOES_ROUND), look(*IS_THROUGH)))
     assert "uneven-rounds" not in found
