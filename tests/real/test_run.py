@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -214,3 +215,53 @@ def _is_run(process: psutil.Process) -> bool:
 
 def _below(job: Job) -> list[psutil.Process]:
     return psutil.Process(job.running.process.pid).children(recursive=True)
+
+
+ONE_RANK_A_NODE = """
+import os, socket, sys, time
+rank, port = int(os.environ["RANK"]), int(sys.argv[1])
+if rank == 0:
+    meets, _ = socket.create_server(("127.0.0.1", port)).accept()
+else:
+    while True:
+        try:
+            meets = socket.create_connection(("127.0.0.1", port))
+            break
+        except OSError:
+            time.sleep(0.1)
+for turn in range(60):
+    meets.sendall(b"x")
+    meets.recv(1)
+    time.sleep(0.05)
+if rank == 1:
+    os.mkfifo("nobody-writes")
+    open("nobody-writes").read()
+meets.recv(1)
+"""
+
+
+def test_two_nodes_that_are_started_on_one_machine_have_one_verdict(jobs_here: Jobs) -> None:
+    """As to try a job of several nodes: a command for each, and nothing that they share."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("", 0)) as two:
+        meets, master = one.getsockname()[1], two.getsockname()[1]
+    nodes = []
+    for number in "01":
+        folder = jobs_here.folder()
+        (folder / "meets.py").write_text(ONE_RANK_A_NODE)
+        environ = {
+            **jobs.clean_environ(),
+            **{"RANK": number, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"},
+            **{"GROUP_RANK": number, "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "here"},
+            **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master)},
+        }
+        ours = (sys.executable, "-m", "bisect", "run", "--run-dir", str(folder / "run"))
+        words = (*ours, "--stall", "4", "--", sys.executable, "meets.py", str(meets))
+        nodes.append(jobs_here.add(jobs.Running(words, folder, environ), folder))
+    nodes[0].until("2 nodes are joined", "nobody-writes")
+    nodes[1].until("the verdict comes from")
+    for node in nodes:
+        (path,) = (node.folder / "run").rglob("verdict.json")
+        verdict = json.loads(path.read_text())
+        assert verdict["ranks"]["culprit"] == [1]
+        assert verdict["ranks"]["waiting"] == [0]
+        assert verdict["seen_ranks"] == [0, 1]
