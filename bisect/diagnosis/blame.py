@@ -28,7 +28,6 @@ from .rank_connections import find_cut_connection
 from .rank_waits import POLLS, RankWait, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
-    describe_message_wait,
     find_few_in_ring,
     find_standing_place,
     hears_who_comes,
@@ -432,8 +431,6 @@ def _part_from_members(case: Case, few: Sequence[RankId], ranks: Sequence[RankId
     others = [rank for rank in ranks if rank not in few]
     if len({one.place for one in found}) > 1:
         return None
-    if len(few) == 1 < len(others) and (note := describe_message_wait(found[0], others)):
-        return _Blame((), note=note)
     if len(few) == 1 and len(partners[0]) == 1 and found[0].group == "given":
         pair = tuple(sorted({*few, *partners[0]}))
         if partners[0] < {*others}:

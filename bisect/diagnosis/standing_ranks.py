@@ -8,18 +8,16 @@ most likely waits for that one to go on.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..base.identity import RankId, name_rank
+from ..base.identity import RankId
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Frame, Look
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
-from ..base.words import format_ranks
 from .blocked_syscalls import is_open_to_peers
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .case import Case
@@ -203,20 +201,3 @@ def is_functional(found: RankWait) -> bool:
     """Return whether a rank waits in a collective of a mesh or a group that no frame names."""
     frames = found.view.frames if found.view is not None else ()
     return any(frame.file.endswith(_FUNCTIONAL) for frame in frames)
-
-
-_WAITS_FOR_MESSAGE = re.compile(r"\b(Send|Recv)Work::wait\b")  # of c10d::ProcessGroupGloo
-
-
-def describe_message_wait(found: RankWait, others: Sequence[RankId]) -> str:
-    """Return in a sentence that a rank waits for the handle of a send or a receive, of which its
-    frames do not tell for whom it is: one of `others` has not done its part. "" for other waits.
-    """
-    frames = found.view.frames if found.view is not None else ()
-    names = (_WAITS_FOR_MESSAGE.search(frame.name) for frame in frames if frame.native)
-    way = next((name[1] for name in names if name is not None), "")
-    if not way:
-        return ""
-    has_not = "taken what it sends" if way == "Send" else "sent what it receives"
-    rest = f"which of {format_ranks(others)} that is, is not seen"
-    return f"{name_rank(found.rank)} waits until a peer has {has_not}: {rest}"

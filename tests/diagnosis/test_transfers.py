@@ -459,7 +459,10 @@ def test_who_sends_one_more_than_all_others_do_is_named() -> None:
     assert "have sent 2 each" in verdict.cause.why
 
 
-@pytest.mark.parametrize(("work", "says"), [("Send", "taken what it sends"), ("Recv", "sent what")])
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [("Send", "one of ranks 0-1,3 is to take"), ("Recv", "one of ranks 0-1,3 is to send")],
+)
 def test_who_waits_for_a_handle_of_which_frames_do_not_tell_the_peer_is_not_blamed(
     work: str, says: str
 ) -> None:
