@@ -110,7 +110,7 @@ def is_ready(ranks: Sequence[RankFacts]) -> bool:
     """Return whether these are the ranks of a server that is ready: each waits in the loop that
     serves, so does its engine, and the server listens.
     """
-    if not ranks or not all(one.looks and _serves(one.looks[-1]) for one in ranks):
+    if not ranks or not all(one.looks and _hears_requests(one.looks[-1]) for one in ranks):
         return False
     beside = [(role, looks[-1]) for one in ranks for role, looks in _list_roles(one)]
     engines = [look for role, look in beside if role.is_engine]
@@ -118,7 +118,7 @@ def is_ready(ranks: Sequence[RankFacts]) -> bool:
     is_vllm = any("VLLM::" in "".join(one.looks[-1].command[:1]) for one in ranks)
     if is_vllm and not engines:
         return False
-    return bool(servers) and all(map(_serves, engines)) and all(map(_listens, servers))
+    return bool(servers) and all(map(_hears_requests, engines)) and all(map(_listens, servers))
 
 
 def _list_roles(one: RankFacts) -> Iterable[tuple[ServerProcess, Sequence[Look]]]:
@@ -128,7 +128,7 @@ def _list_roles(one: RankFacts) -> Iterable[tuple[ServerProcess, Sequence[Look]]
             yield role, looks
 
 
-def _serves(look: Look) -> bool:
+def _hears_requests(look: Look) -> bool:
     """Return whether the main thread of a process waits in the loop that serves requests."""
     return look.main is not None and stands_in_serving_loop(look.main.frames)
 

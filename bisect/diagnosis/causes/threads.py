@@ -52,12 +52,12 @@ def find_side_threads(scene: Scene) -> tuple[Thread, ...]:
     found = []
     for thread in view.threads if view is not None else ():
         ours = any(frame_owner(frame, package) == "harness" for frame in thread.frames)
-        if view is not None and thread is not view.main and not ours and not _serves(thread):
+        if view is not None and thread is not view.main and not ours and not _is_service(thread):
             found.append(thread)
     return tuple(found)
 
 
-def _serves(thread: Thread) -> bool:
+def _is_service(thread: Thread) -> bool:
     """Return True for a helper of a library; threads of a pool with a task are none."""
     return is_service_thread(thread) and find_frame(thread.frames, *_RESULT) is None
 
