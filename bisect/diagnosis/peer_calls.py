@@ -78,9 +78,7 @@ class Handle:
     """The handle of a send or a receive for which a rank waits."""
 
     receives: bool
-    peers: frozenset[RankId] = (
-        frozenset()
-    )  # it is for one of these, as the source tells; or unknown
+    peers: frozenset[RankId] = frozenset()  # it is for one of these, as the source tells
 
 
 def find_handle(frames: Sequence[Frame]) -> Handle | None:

@@ -209,9 +209,13 @@ def find_closed_circle(ranks: Iterable[RankFacts]) -> frozenset[ProcessId]:
     None where anything that was sent has not come: it may still.
     """
     living = [facts for facts in ranks if facts.looks and facts.pid is not None and facts.alive]
-    if any(socket.resent for facts in living for socket in _list_connections(facts)):
+    looks = {
+        ProcessId(facts.host, facts.looks[-1].pid): facts.looks[-1]
+        for facts in living
+        if any(map(_find_read_connection, facts.looks[-1].kernel))
+    }
+    if not looks or any(s.resent for facts in living for s in _list_connections(facts)):
         return frozenset()
-    looks = {ProcessId(facts.host, facts.looks[-1].pid): facts.looks[-1] for facts in living}
     # A connection that nobody has accepted yet has no descriptor at its server: others have.
     served = {
         _name_server(process.host, socket.local): process
@@ -244,19 +248,27 @@ def _find_awaited(
     process: ProcessId, task: Kernel | None, served: Mapping[_Server, ProcessId]
 ) -> ProcessId | None:
     """Return the process of whom a thread waits to hear over a connection, None for other waits."""
-    call = task.syscall if task is not None else None
-    if call is None or call.name not in READ_CALLS or len(call.descriptors) != 1:
-        return None
-    if not CODE_OF_PYTHON.search(call.caller):
-        return None  # a library's own protocol: a thread of its own may answer it (a store)
-    socket = call.descriptors[0].socket
-    if socket is None or socket.state != "ESTABLISHED":
+    socket = _find_read_connection(task) if task is not None else None
+    if socket is None:
         return None
     if socket.remote is not None:
         return socket.remote
     if len({*socket.peer_pids}) == 1:
         return ProcessId(process.host, socket.peer_pids[0])
     return served.get(_name_server(process.host, socket.peer))
+
+
+def _find_read_connection(task: Kernel) -> Socket | None:
+    """Return the connection from which a thread reads in code of Python's, None for any other: a
+    library's own protocol may be answered by a thread of its own (a store).
+    """
+    call = task.syscall
+    if call is None or call.name not in READ_CALLS or len(call.descriptors) != 1:
+        return None
+    socket = call.descriptors[0].socket
+    if socket is None or socket.state != "ESTABLISHED" or not CODE_OF_PYTHON.search(call.caller):
+        return None
+    return socket
 
 
 def _name_server(host: str, address: str) -> _Server:

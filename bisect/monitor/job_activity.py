@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 from ..base.deadline import within
 from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
-from ..base.masking import mask_text
 from ..base.proc import read_stat
 from ..base.process_facts import Sample
 from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
+from ..evidence.lock_and_log_files import read_last_lines
 from ..evidence.movement import compare_samples
 from ..evidence.process import exit_code, find_polling_threads, sample, words_of
 
@@ -143,7 +143,6 @@ def _seconds_slept() -> float:
 
 
 _FEWEST_ENDS = 3  # of one kind, before its next one counts as started again
-_LONGEST_TAIL = 8192  # bytes of a log that are read
 _MOST_LOGS = 4  # of one process
 _MOST_DESCRIPTORS = 256
 _OPENS_LOGS = 5.0  # seconds of a process in which it is asked which logs it writes
@@ -249,7 +248,7 @@ class EndedChildren:
             logs = [*child.logs][:_MOST_LOGS]
             file, error = within(_READING_LIMIT, _read_error, logs, written) if logs else ("", "")
             if error:
-                ends.file, ends.error = file, mask_text(error)
+                ends.file, ends.error = file, error
 
     def find_restarted(self) -> RestartedProcess | None:
         """Return what has ended by an error again and again, None if nothing has, or if one that
@@ -294,19 +293,12 @@ def _list_logs(pid: int) -> list[str]:
 
 def _read_error(files: Sequence[str], since: float) -> tuple[str, str]:
     """Return the first of these files, written after `since` (on the wall clock), whose last line
-    names an error, and that line; "" for none. May block.
+    names an error, and that line without secrets; "" for none. May block.
     """
     for path in files:
-        try:
-            with open(path, "rb") as log:
-                if os.fstat(log.fileno()).st_mtime < since:
-                    continue
-                log.seek(0, os.SEEK_END)
-                log.seek(max(0, log.tell() - _LONGEST_TAIL))
-                lines = log.read(_LONGEST_TAIL).decode(errors="replace").split("\n")
-        except OSError:
-            continue
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        if _ERROR.fullmatch(last):
-            return path, last[:300]
+        with contextlib.suppress(OSError):
+            lines = read_last_lines(path) if os.stat(path).st_mtime >= since else ()
+            last = lines[-1].strip() if lines else ""
+            if _ERROR.fullmatch(last):
+                return path, last[:300]
     return "", ""

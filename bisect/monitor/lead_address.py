@@ -72,12 +72,13 @@ async def resolve_places(places: Sequence[Address]) -> dict[str, list[Address]]:
 
 
 async def listen_at(
-    lead: Lead | Signpost, addresses: Sequence[Address], *, is_on_one_machine: bool = False
+    lead: Lead | Signpost, addresses: Sequence[Address], places: Sequence[Address] = ()
 ) -> str:
     """Have a lead, or who knows one, listen at the first address that is this machine's and that
-    others reach; return "", else why there is none. `is_on_one_machine`: all nodes of the job are
-    on this one.
+    others reach; return "", else why there is none. `places` are what the addresses were looked up
+    for: others reach the loopback where all are on this machine.
     """
+    is_on_one_machine = are_on_one_machine(places)
     why = "no address for it"
     for address, port in addresses:
         if is_loopback(address) and not is_on_one_machine:

@@ -231,7 +231,7 @@ def _kind_of_spawned(pid: int) -> str:
     actor = find_actor(words)
     if actor:
         return f"ray::{actor.partition('.')[0]}"
-    return re.sub(r"\d+", "#", words[0]) if has_title(words) else ""
+    return _kind_by_title(words)
 
 
 async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
@@ -380,9 +380,15 @@ def _find_who_did_not_come(
 
 def _kind_by_look(one: Look) -> str:
     """Return how a process was started, or the title that it gave itself, without numbers."""
-    if has_title(one.command):
-        return re.sub(r"\d+", "#", one.command[0])
+    by_title = _kind_by_title(one.command)
+    if by_title:
+        return by_title
     return "spawn" if _is_started_by_multiprocessing(one) else " ".join(one.command)
+
+
+def _kind_by_title(words: Sequence[str]) -> str:
+    """Return the title that a process gave itself, without numbers, "" where it has none."""
+    return re.sub(r"\d+", "#", words[0]) if has_title(words) else ""
 
 
 def _find_ranks(program: RankFacts) -> list[RankFacts]:

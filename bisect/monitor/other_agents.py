@@ -38,7 +38,6 @@ from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
     WaitingNodes,
-    are_on_one_machine,
     format_token,
     list_lead_places,
     listen_at,
@@ -95,9 +94,8 @@ class OtherAgents:
         """Lead, if the agents meet on this machine, and join. Never waits for another node."""
         token = self._token or secrets.token_hex(16).encode()
         lead = self.make_lead(self._credentials(token))
-        is_local = are_on_one_machine(list_lead_places(self._host, self._port))
-        addresses = await self.list_addresses()
-        if not await listen_at(lead, addresses, is_on_one_machine=is_local):
+        places = list_lead_places(self._host, self._port)
+        if not await listen_at(lead, await self.list_addresses(), places):
             self._lead = lead
             if not self._token:
                 await self._leave_token(token)

@@ -112,11 +112,11 @@ class OtherNodes:
         post: Signpost | None = None
         try:
             while True:
-                ends, credentials = link.ends, self._credentials()
+                ends = link.ends
                 here = ends[0][0] if ends is not None else ""
                 leads = ends is None or here == ends[1][0]
-                is_wanted = not (leads or link.knows_all_ranks) and credentials.can_prove
-                if is_wanted and post is None:
+                is_wanted = not (leads or link.knows_all_ranks)
+                if is_wanted and post is None and (credentials := self._credentials()).can_prove:
                     post = Signpost(credentials, lambda: link.ends[1] if link.ends else None)
                     await listen_at(post, [(here, port) for port in self.list_ports()])
                 elif post is not None and not is_wanted:
@@ -161,9 +161,8 @@ class OtherNodes:
             job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
             return
         lead = self.make_lead(credentials)
-        is_local = are_on_one_machine(self._list_places())
         addresses = await self.list_addresses()
-        if why_not := await listen_at(lead, addresses, is_on_one_machine=is_local):
+        if why_not := await listen_at(lead, addresses, self._list_places()):
             job.say(
                 f"Each node judges for itself: this one cannot listen for the others ({why_not})"
             )

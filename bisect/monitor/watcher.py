@@ -30,10 +30,11 @@ from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
 if TYPE_CHECKING:
     from ..base.checkpoints import Checkpoint
-    from ..base.rank_facts import Ended
+    from ..base.rank_facts import Ended, RestartedProcess
     from ..base.verdict_facts import Verdict
     from ..front.watcher_socket import WatcherSocket
     from .ending import ProcessFamily
+    from .job_activity import EndedChildren
     from .other_agents import OtherAgents
     from .watcher_verdict import LauncherJudgement, LauncherSnapshot
 
@@ -105,7 +106,7 @@ class LauncherSupervisor:
         self.socket = SupervisorSocket(self.hear, self._hear_front, self.stop)
         self._family_found: ProcessFamily | None = None
         self._stillness: Any = None
-        self._ended: Any = None  # processes that come in the place of others
+        self._ended: EndedChildren | None = None  # processes that come in the place of others
         self.reports: Any = None
         self.agents: OtherAgents | None = None  # of a job on several nodes, before it has ranks
 
@@ -245,7 +246,7 @@ class LauncherSupervisor:
         from ..evidence.process import descendants, leave_out_services
         from .job_activity import EndedChildren, Stillness
 
-        if self._stillness is None:
+        if self._stillness is None or self._ended is None:
             self._stillness, self._ended = Stillness(), EndedChildren()
         if self._is_held():
             self.at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
@@ -254,6 +255,9 @@ class LauncherSupervisor:
         self._ended.note(pids, now)
         stirred = self._stillness.stirred_at(self._ended.select_others(pids))
         self.at.stirred = max(self.at.stirred, stirred)
+
+    def _find_restarted(self) -> RestartedProcess | None:
+        return None if self._ended is None else self._ended.find_restarted()
 
     def _is_held(self) -> bool:
         """Return whether the command was stopped, or all of it."""
@@ -327,7 +331,7 @@ class LauncherSupervisor:
             at.began,
             at.looked - at.stirred,
             since,
-            self._ended.find_restarted() if self._ended is not None else None,
+            self._find_restarted(),
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
@@ -451,7 +455,7 @@ class LauncherSupervisor:
         at = self.at
         if now < at.looked + AFTER_A_VERDICT or at.stirred <= at.looked:
             return
-        restarted = self._ended.find_restarted() if self._ended is not None else None
+        restarted = self._find_restarted()
         if restarted is not None and restarted.error:
             return  # what comes and goes moves nothing on
         if moved := (await self._look()).moved():

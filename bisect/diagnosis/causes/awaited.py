@@ -295,9 +295,6 @@ def _thread_stands_still(scene: Scene) -> Found | None:
     return Found(words, {"thread": name, "place": where})
 
 
-# ---- causes --------------------------------------------------------------------------------------
-
-
 def _hands_it_to_a_loop(scene: Scene) -> Found | None:
     """The source shows that the line hands a coroutine to a loop (run_coroutine_threadsafe)."""
     handed = "run_coroutine_threadsafe"
@@ -306,6 +303,8 @@ def _hands_it_to_a_loop(scene: Scene) -> Found | None:
             return Found(f"{format_frame(frame)} hands a coroutine to a loop")
     return None
 
+
+# ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
     KnownCause(
