@@ -242,6 +242,7 @@ def test_a_script_whose_argument_is_run_and_a_pipeline_of_ours_are_ranks(
         ("Pool.map STD/multiprocessing/pool.py:367", "worker"),
         ("Executor.map STD/concurrent/futures/process.py:850", "_process_worker"),
         ("Parallel.__call__ SP/joblib/parallel.py:2007", "_process_worker"),
+        ("Channel.receive SP/execnet/gateway_base.py:743", "WorkerGateway.executetask"),
     ],
 )
 def test_who_asks_a_worker_may_be_a_rank_and_who_serves_is_none(asks: str, serves: str) -> None:
