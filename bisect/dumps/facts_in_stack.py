@@ -34,12 +34,14 @@ _TELLING = (
     ("accelerate/utils/launch.py", "__call__", "", "index"),
 )
 # (file, function) of what serves another process, and not of what asks one: both have frames of the
-# same libraries (the loops of multiprocessing, concurrent.futures, torch's DataLoader and loky).
+# same libraries (the loops of multiprocessing, concurrent.futures, torch's DataLoader and loky;
+# execnet's, in which pytest-xdist runs tests).
 _WORKERS = (
     (re.compile(r"torch/utils/data/_utils/worker\.py$"), "_worker_loop"),
     (re.compile(r"multiprocessing/pool\.py$"), "worker"),
     (re.compile(r"multiprocessing/managers\.py$"), "_run_server|serve_forever"),
     (re.compile(r"concurrent/futures/process\.py$|/process_executor\.py$"), "_process_worker"),
+    (re.compile(r"/execnet/gateway_base\.py$"), "executetask|serve"),
 )
 _MASTERS = ("hostname", "master_addr")
 _WORLDS = ("world_size", "nprocs")
