@@ -85,7 +85,7 @@ if __name__ == "__main__":
 # culprits = [[0]]
 # waiting = [1, 2]
 # steps = ["process_group", "script"]
-# after = ["Process group ready", ""]
+# after = ["First all_reduce done"]
 # own_code = true
 # calls = ['recv', 'update_weights', 'put', 'receive_samples']
 # causes = ["deadlock", "socket-unread", "pipe-unread", "queue-of-another-full", "thread-stuck"]

@@ -1,5 +1,5 @@
 """A notebook (a kernel of ipykernel, driven by a client) starts two ranks by notebook_launcher; a
-thread of the kernel that keeps samples fresh had their lock at the second's fork.
+thread of the kernel that keeps samples fresh has their lock most of the time, at the forks too.
 
 Rank 1 waits in the lock that nobody of its process has; rank 0 waits for it in
 accelerator.wait_for_everyone(). The kernel waits for its ranks, the client for the kernel.
@@ -51,29 +51,23 @@ if __name__ == "__main__":
 # [files]
 # "samples.py" = '''
 # """Samples for a look at them, and for the training."""
-# import os
 # import threading
 # import time
 #
 #
 # class Samples:
 #     def __init__(self):
-#         self.lock, self.rows, self.forks = threading.Lock(), [0.0], 0
-#         os.register_at_fork(before=self._count)
-#
-#     def _count(self):
-#         self.forks += 1
+#         self.lock, self.rows = threading.Lock(), [0.0]
 #
 #     def keep_fresh(self):
 #         threading.Thread(target=self._refresh, name="samples", daemon=True).start()
 #
 #     def _refresh(self):
-#         while self.forks < 1:
+#         while True:
 #             with self.lock:
+#                 time.sleep(2)  # a slow page of the store
 #                 self.rows.append(float(len(self.rows)))
-#             time.sleep(0.01)
-#         with self.lock:
-#             time.sleep(5)  # a slow page of the store
+#             time.sleep(0.001)
 #
 #     def take(self):
 #         with self.lock:

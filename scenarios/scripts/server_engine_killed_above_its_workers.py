@@ -89,7 +89,7 @@ if __name__ == "__main__":
 # culprits = [[-1]]
 # waiting = [0, 1]
 # steps = ["script", "arguments", "process_group", "import_torch"]
-# after = ["", "Args parsed", "torch imported", "Process group ready"]
+# after = ["", "Args parsed", "torch imported", "First all_reduce done"]
 # own_code = true
 # ends = true
 # calls = ['recv', 'generate', 'get', '^$']

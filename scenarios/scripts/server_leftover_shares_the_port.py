@@ -57,7 +57,7 @@ if __name__ == "__main__":
 # after = ["Process group ready", ""]
 # own_code = true
 # calls = ['urlopen', 'generate', 'recv', 'readinto']
-# says = ['VLLM::APIServ|pid \d+ outside|not of (this|the) job']
+# says = ['APIServer \(\d+\)']
 # [files]
 # "server.py" = '''
 # """A server of this job."""
