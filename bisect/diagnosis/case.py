@@ -16,7 +16,7 @@ from .disagreements import Disagreement, find_disagreement
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_connections import find_group_partners
 from .rank_waits import RankWait
-from .rendezvous_claims import claimed_world_size, find_world_size
+from .rendezvous_claims import claimed_world_size, find_world_size, read_group_values
 from .rounds import OtherRound, find_other_round
 from .server_roles import find_roles, find_titles
 from .single_ranks import is_gone
@@ -106,7 +106,8 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         stacks = [view.frames for view in views if view is not None]
         claimed = max(claimed, find_world_size(stacks))
     first = 0 if alone else job.world_size
-    missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys())
+    below = _list_claimed_below(everyone, max(claimed, job.world_size))
+    missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys() - below)
     # Some of these are the ranks whose number nobody knows; which ones, nobody can say.
     missing = missing[sum(not isinstance(rank, int) for rank in known) :]
     absent = tuple(r for r in missing if first <= r < claimed)
@@ -124,6 +125,20 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
         found = snapshot.compare_ranks(absent, remote, masters=masters)
     return Case(job, snapshot, absent, found)
+
+
+def _list_claimed_below(ranks: Iterable[RankFacts], world: int) -> set[int]:
+    """Return as which ranks of that world living processes below these ranks make its first group,
+    as torch's own frames say: an engine's worker, say, that a trainer's message has called.
+    """
+    found: set[int] = set()
+    for looks in (looks for facts in ranks for looks in facts.children if looks):
+        last = looks[-1]
+        main = last.main.frames if last.main is not None and last.state not in "ZX" else ()
+        values = read_group_values(main)
+        if values.get("world_size") == world and "rank" in values:
+            found.add(values["rank"])
+    return found
 
 
 def _count_twins(ranks: Iterable[RankFacts]) -> int:

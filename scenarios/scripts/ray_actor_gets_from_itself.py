@@ -63,7 +63,7 @@ if __name__ == "__main__":
 # after = ["Ray started", ""]
 # own_code = true
 # calls = ['ray\.get', 'current_size', 'evict', 'add']
-# causes = ["ray-asks-itself", "deadlock", "self-deadlock", "loop-waits-for-itself", "server-asks-itself"]
+# causes = ["ray-asks-itself", "deadlock", "self-deadlock", "server-asks-itself"]
 # says = ['ReplayBuffer', 'current_size|evict|add|itself']
 # needs = ["ray"]
 # ///

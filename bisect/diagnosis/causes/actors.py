@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ...base.lazy_dataclass import dataclass
-from ...base.process_facts import DeadWorker, RayCluster
+from ...base.process_facts import DeadWorker, Look, RayCluster
 from ...base.process_roles import find_actor, runs_method
 from ..frames import format_frame
-from ..helper_processes import find_blocked_coroutine, waits_for_ray
+from ..helper_processes import find_asked_methods, find_blocked_coroutine, waits_for_ray
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, makes_a_group
 
@@ -59,6 +59,32 @@ def _blocks_its_loop(scene: Scene) -> Found | None:
         return None
     words = f"its event loop stands still in {format_frame(frame)}, in a call that blocks"
     return Found(words, {"place": format_frame(frame)})
+
+
+def _asks_itself(scene: Scene) -> Found | None:
+    """An actor is in a method that waits for another one of its own: by the source its class alone
+    has such a method, and no other process is of that class.
+    """
+    actors = {look.pid: look for look in (*scene.children, *_list_rank_looks(scene))}
+    wait = scene.verdict.waits_for
+    awaited = actors.get(wait.pid or 0) if wait is not None else None
+    for look in (awaited, scene.view.look if scene.view is not None else None):
+        frames = look.main.frames if look is not None and look.main is not None else ()
+        actor = find_actor(look.command) if look is not None and waits_for_ray(frames) else ""
+        name = actor.partition(".")[0]
+        asked = [one for one in find_asked_methods(frames) if one.partition(".")[0] == name]
+        classes = [find_actor(one.command).partition(".")[0] for one in actors.values()]
+        if look is None or not runs_method(actor) or not asked or classes.count(name) > 1:
+            continue
+        own = scene.users_frame(frames)
+        where = format_frame(own) if own is not None else actor
+        words = f"{actor} ({look.pid}) waits in {where} for {asked[0]}, a call of its own actor"
+        return Found(words, {"actor": name, "in": actor, "asked": asked[0], "place": where})
+    return None
+
+
+def _list_rank_looks(scene: Scene) -> list[Look]:
+    return [facts.looks[-1] for facts in scene.neighbours if facts.looks]
 
 
 def _somebody_works(scene: Scene) -> Found | None:
@@ -275,12 +301,26 @@ CAUSES = (
         references=("https://docs.ray.io/en/latest/ray-core/actors/async_api.html",),
     ),
     KnownCause(
+        id="ray-asks-itself",
+        title="an actor of Ray waits for a call of its own",
+        signs=(need(_asks_itself, 0.8), unless(_actor_died)),
+        why="{in} waits in {place} for {asked}, which is a call of the same actor: {actor} does one "
+        "at a time, so that one begins when this one ends.",
+        avoid=(
+            "call the method itself (self.method()) in place of its handle's .remote()",
+            "an actor with max_concurrency above 1, or an async one that awaits the reference",
+            "ray.get(..., timeout=60): an error in place of silence",
+        ),
+        references=("https://docs.ray.io/en/latest/ray-core/actors/concurrency_group_api.html",),
+    ),
+    KnownCause(
         id="ray-task",
         title="an actor or task of Ray does not answer",
         signs=(
             need(_ray_waits, 0.6),
             also(_a_queue_is_full, 0.3),
             unless(_blocks_its_loop),
+            unless(_asks_itself),
             unless(_waits_for_place),
             unless(_actor_died),
         ),

@@ -69,6 +69,14 @@ def _its_log_says_why(scene: Scene) -> Found | None:
     return Found(f'{one.file} ends with "{one.error}"') if one is not None and one.error else None
 
 
+def _a_signal_ended_it(scene: Scene) -> Found | None:
+    """A signal ended it: a program that only says no ends with a status."""
+    one = scene.job.restarted
+    if one is None or one.status is None or one.status >= 0:
+        return None
+    return Found(f"one of them {describe_exit_status(one.status)}")
+
+
 def _stopped(scene: Scene) -> Found | None:
     """A process is stopped by a signal (state T)."""
     view = _stopped_view(scene)
@@ -257,7 +265,11 @@ CAUSES = (
     KnownCause(
         id="restarted-in-vain",
         title="a process ends by an error, and is started again each time",
-        signs=(need(_ends_again_and_again, 0.5), also(_its_log_says_why, 0.7)),
+        signs=(
+            need(_ends_again_and_again, 0.5),
+            also(_its_log_says_why, 0.7),
+            also(_a_signal_ended_it, 0.6),
+        ),
         why="{who} has ended {times} times within {span}{how}, and one like it is started in its "
         "place each time{said}. Whoever waits for it waits for ever.",
         avoid=(

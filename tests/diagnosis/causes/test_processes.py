@@ -200,4 +200,7 @@ def test_why_a_process_ends_again_and_again_is_said_as_far_as_it_is_known() -> N
     silent = replace(facts.restarted, status=-9, file="", error="")
     cause = causes_of((replace(facts, restarted=silent), ranks))["restarted-in-vain"]
     assert "one was ended by SIGKILL" in cause.why
+    by_itself = replace(silent, status=1)
+    other = causes_of((replace(facts, restarted=by_itself), ranks))["restarted-in-vain"]
+    assert other.agreement < cause.agreement
     assert "restarted-in-vain" not in causes_of((replace(facts, restarted=None), ranks))
