@@ -94,7 +94,10 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     host = next(iter(hosts)) if len(hosts) == 1 else ""
     for rank in job.local_ranks:
         known.setdefault(rank, make_unseen_rank(rank, host))
-    came = _drop_explained(tuple(known[rank] for rank in sorted(known)))
+    world = max(claimed_world_size(tuple(known.values())), job.world_size)
+    below = _list_claimed_below(known.values(), world)
+    there = (r for rank in sorted(known) if not _is_unseen(r := known[rank]) or rank not in below)
+    came = _drop_explained(tuple(there))
     known = {r.rank: r for r in came}
     everyone = _reopen_if_all_finished(came)
     snapshot = seen.update(everyone)
@@ -106,7 +109,6 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         stacks = [view.frames for view in views if view is not None]
         claimed = max(claimed, find_world_size(stacks))
     first = 0 if alone else job.world_size
-    below = _list_claimed_below(everyone, max(claimed, job.world_size))
     missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys() - below)
     # Some of these are the ranks whose number nobody knows; which ones, nobody can say.
     missing = missing[sum(not isinstance(rank, int) for rank in known) :]
@@ -141,6 +143,10 @@ def _list_claimed_below(ranks: Iterable[RankFacts], world: int) -> set[int]:
     return found
 
 
+def _is_unseen(facts: RankFacts) -> bool:
+    return facts.never_started and facts.pid is None
+
+
 def _count_twins(ranks: Iterable[RankFacts]) -> int:
     return sum(facts.twin is not None for facts in ranks)
 
@@ -149,7 +155,7 @@ def _drop_explained(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
     """Return the ranks; without those that never came where as many processes, or more, have come
     as a rank that another one is.
     """
-    unseen = [facts for facts in ranks if facts.never_started and facts.pid is None]
+    unseen = [facts for facts in ranks if _is_unseen(facts)]
     if len(unseen) > _count_twins(ranks):
         return ranks
     return tuple(facts for facts in ranks if facts not in unseen)

@@ -10,6 +10,7 @@ from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict, Wait
+from hangbisect.diagnosis.case import make_unseen_rank
 from hangbisect.diagnosis.rendezvous_claims import find_rendezvous_mismatch
 from hangbisect.diagnosis.single_ranks import explain_single_ranks
 from hangbisect.diagnosis.verdict import judge_job_with_graph
@@ -211,6 +212,8 @@ def test_a_process_below_a_rank_that_makes_the_same_group_as_another_rank_has_co
     alone = verdict(replace(trainer, children=()), ended="still")
     assert alone.ranks.never_started == (1, 2)
     assert verdict(trainer, ended="still").ranks.never_started == (2,)
+    unseen = [make_unseen_rank(number, "n01") for number in (1, 2)]
+    assert verdict(trainer, *unseen, ended="still").ranks.never_started == (2,)
     elsewhere = replace(of_group(TRIES, 1, 2), pid=300, ppid=100)  # a group of its own
     found = verdict(replace(trainer, children=((elsewhere,),)), ended="still")
     assert found.ranks.never_started == (1, 2)

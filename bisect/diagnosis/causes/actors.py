@@ -30,6 +30,22 @@ _starts_ray = frame_in(
 )
 
 
+_meets_in_ray_train = frame_in(
+    r"ray/train/v2/_internal/execution/(?:context|collective_impl)\.py",
+    r"_sync_checkpoint_dir_name_across_ranks|barrier|broadcast_from_rank_zero",
+    "A worker of Ray Train waits until every other one has called what it has (ray.train.report)",
+)
+
+
+def _others_wait_elsewhere(scene: Scene) -> Found | None:
+    """Other workers wait in a collective for this one: they have not come to that call."""
+    own = scene.subject.rank if scene.subject is not None else None
+    elsewhere = [one for one in scene.collective_places if one.rank != own]
+    if not elsewhere:
+        return None
+    return Found(f"rank {elsewhere[0].rank} waits in {elsewhere[0].call or 'a collective'}")
+
+
 def _ray_waits(scene: Scene) -> Found | None:
     """A process waits for an answer of Ray (ray.get, ray.wait)."""
     if scene.view is None or not waits_for_ray(scene.view.frames):
@@ -301,6 +317,19 @@ CAUSES = (
         references=("https://docs.ray.io/en/latest/ray-core/actors/async_api.html",),
     ),
     KnownCause(
+        id="ray-train-meets",
+        title="a worker of Ray Train calls alone what every worker has to call",
+        signs=(need(_meets_in_ray_train, 0.7), also(_others_wait_elsewhere, 0.4)),
+        why="ray.train.report, as ray.train.collective, waits until all workers have called it, as "
+        "often and in the same order. Some have not: `if rank == 0:` around it, an early end, or a "
+        "worker that is stuck before it.",
+        avoid=(
+            "call ray.train.report on every worker; only the checkpoint may be rank 0's alone",
+            "look where the other workers are: one of them may stand still by itself",
+        ),
+        references=("https://docs.ray.io/en/latest/train/user-guides/checkpoints.html",),
+    ),
+    KnownCause(
         id="ray-asks-itself",
         title="an actor of Ray waits for a call of its own",
         signs=(need(_asks_itself, 0.8), unless(_actor_died)),
@@ -321,6 +350,7 @@ CAUSES = (
             also(_a_queue_is_full, 0.3),
             unless(_blocks_its_loop),
             unless(_asks_itself),
+            unless(_meets_in_ray_train),
             unless(_waits_for_place),
             unless(_actor_died),
         ),

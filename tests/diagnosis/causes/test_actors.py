@@ -8,7 +8,7 @@ from typing import Any
 from hangbisect.base.process_facts import DeadWorker, Look, RayCluster
 from hangbisect.base.rank_facts import RankFacts
 
-from ..made_up import job, look, rank
+from ..made_up import ALL_REDUCE, job, look, rank
 from .scenes import MAKES_STORE, Facts, Shows, causes_of, scene_of
 
 
@@ -107,7 +107,22 @@ def ray_asks_itself() -> Facts:
     return driver(PLAYS, asks(EVICTS, "Buffer.size"))
 
 
+REPORTS = look(
+    *GET,
+    "TrainContext._sync_checkpoint_dir_name_across_ranks "
+    "SP/ray/train/v2/_internal/execution/context.py:254",
+    "TrainContext.report SP/ray/train/v2/_internal/execution/context.py:474",
+    "train_loop train.py:26",
+    call="futex",
+)
+
+
+def ray_train_meets() -> Facts:
+    return job(world=2), [rank(0, REPORTS, environment={}), rank(1, ALL_REDUCE, environment={})]
+
+
 SHOWS: Shows = {
+    "ray-train-meets": ray_train_meets,
     "ray-asks-itself": ray_asks_itself,
     "ray-placement": ray_placement,
     "ray-actor-died": ray_actor_died,
@@ -184,6 +199,13 @@ def test_an_actor_that_waits_for_another_one_of_its_class_asks_not_itself() -> N
     twin = actor("ray::Buffer", "Worker.main_loop SP/ray/_private/worker.py:1069", pid=500)
     for facts in (driver(PLAYS, EVICTS), driver(PLAYS, asks(EVICTS, "Buffer.size"), twin)):
         assert "ray-asks-itself" not in causes_of(facts)
+
+
+def test_a_worker_that_alone_reports_is_to_blame_in_that_call() -> None:
+    scene = scene_of(ray_train_meets())
+    assert scene.verdict.call == "ray.train.report"
+    assert 0 in scene.verdict.ranks.culprit
+    assert "ray-task" not in causes_of(ray_train_meets())
 
 
 def test_ray_init_is_no_task_although_the_same_wrapper_is_around_it() -> None:
