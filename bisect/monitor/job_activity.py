@@ -29,6 +29,7 @@ from ..base.proc import read_stat
 from ..base.process_facts import Sample
 from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
+from ..evidence.left_logs import ERROR_LINE, LOG_ENDINGS
 from ..evidence.lock_and_log_files import read_last_lines
 from ..evidence.movement import compare_samples
 from ..evidence.process import exit_code, find_polling_threads, sample, words_of
@@ -147,10 +148,7 @@ _MOST_LOGS = 4  # of one process
 _MOST_DESCRIPTORS = 256
 _OPENS_LOGS = 5.0  # seconds of a process in which it is asked which logs it writes
 _MOST_KINDS = 512
-_LOGS = (".log", ".err", ".out", ".txt", ".stderr")
 _READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
-# How Python names an error in the last line of a traceback, and how logs do.
-_ERROR = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception)\b.*|.*\b(?:FATAL|CRITICAL|ERROR)\b.*")
 _SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
 _LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
 # Ends that tell of no error: it was done, or asked to end.
@@ -286,7 +284,7 @@ def _list_logs(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_DESCRIPTORS]:
             path = os.readlink(f"/proc/{pid}/fd/{name}")
-            if path.startswith("/") and path.endswith(_LOGS):
+            if path.startswith("/") and path.endswith(LOG_ENDINGS):
                 found.append(path)
     return found
 
@@ -299,6 +297,6 @@ def _read_error(files: Sequence[str], since: float) -> tuple[str, str]:
         with contextlib.suppress(OSError):
             lines = read_last_lines(path) if os.stat(path).st_mtime >= since else ()
             last = lines[-1].strip() if lines else ""
-            if _ERROR.fullmatch(last):
+            if ERROR_LINE.fullmatch(last):
                 return path, last[:300]
     return "", ""

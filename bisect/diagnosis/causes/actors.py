@@ -333,8 +333,8 @@ CAUSES = (
         id="ray-asks-itself",
         title="an actor of Ray waits for a call of its own",
         signs=(need(_asks_itself, 0.8), unless(_actor_died)),
-        why="{in} waits in {place} for {asked}, which is a call of the same actor: {actor} does one "
-        "at a time, so that one begins when this one ends.",
+        why="{in} waits in {place} for {asked}, which is a call of the same actor: {actor} does "
+        "one at a time, so that one begins when this one ends.",
         avoid=(
             "call the method itself (self.method()) in place of its handle's .remote()",
             "an actor with max_concurrency above 1, or an async one that awaits the reference",

@@ -45,22 +45,23 @@ def _traced_view(scene: Scene) -> ProcessSnapshot | None:
 
 def _ends_again_and_again(scene: Scene) -> Found | None:
     """A process below the command ended several times, by an error, and another one like it was
-    started each time, as the watch around the command saw.
+    started each time, as the watch around the command saw, or a log that they have left says.
     """
     one = scene.job.restarted
     if one is None:
         return None
     span = format_seconds(one.seconds)
     how = f" (one {describe_exit_status(one.status)})" if one.status else ""
+    name = one.name or f"what writes {one.file.rpartition('/')[2]}"
     values = {
-        "who": f"{one.name} ({one.pid} was the last)",
+        "who": f"{name} ({one.pid} was the last)" if one.pid else name,
         "times": one.times,
         "span": span,
         "how": how,
         "said": f": {one.error}" if one.error else "",
         "where": one.file or "what it printed",
     }
-    return Found(f"{one.name} ended {one.times} times within {span}{how}", values)
+    return Found(f"{name} ended {one.times} times within {span}{how}", values)
 
 
 def _its_log_says_why(scene: Scene) -> Found | None:
