@@ -44,6 +44,6 @@ if __name__ == "__main__":
 # after = ["Process group ready", ""]
 # own_code = true
 # calls = ['result', 'read_all', 'wait', 'submit', 'ProcessPool']
-# causes = ["pool-worker-lost", "worker-dead", "unknown"]
+# causes = ["executor-without-workers", "pool-worker-lost", "worker-dead", "unknown"]
 # says = ['pool|worker|ProcessPool|result']
 # ///

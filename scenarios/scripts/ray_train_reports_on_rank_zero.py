@@ -44,7 +44,7 @@ if __name__ == "__main__":
 # after = ["Process group ready", "torch imported", ""]
 # own_code = true
 # calls = ['report', 'all_reduce', 'barrier', 'train_loop']
-# causes = ["rank-conditional-collective", "collective-mismatch", "deadlock"]
+# causes = ["ray-train-meets", "rank-conditional-collective", "collective-mismatch", "deadlock"]
 # says = ['report']
 # needs = ["ray", "pandas"]
 # ///

@@ -87,6 +87,7 @@ if __name__ == "__main__":
 # command = "python train.py --port $PORT"
 # needs = ["zmq", "setproctitle"]
 # culprits = [[-1]]
+# culprits_by_stacks = [[0]]
 # waiting = [0, 1]
 # steps = ["script", "arguments", "process_group", "import_torch"]
 # after = ["", "Args parsed", "torch imported", "First all_reduce done"]
