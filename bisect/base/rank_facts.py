@@ -285,6 +285,7 @@ class RestartedProcess:
     status: int | None = None  # of one that was seen before its parent asked; negative: a signal
     file: str = ""  # a log that the last one wrote, and its last line where that names an error
     error: str = ""
+    is_sure: bool = False  # it was no program that only says no by its status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,11 +70,15 @@ def _its_log_says_why(scene: Scene) -> Found | None:
     return Found(f'{one.file} ends with "{one.error}"') if one is not None and one.error else None
 
 
-def _a_signal_ended_it(scene: Scene) -> Found | None:
-    """A signal ended it: a program that only says no ends with a status."""
+def _something_ended_it(scene: Scene) -> Found | None:
+    """A signal ended it, or an actor in the middle of a method: a program that only says no ends
+    with a status.
+    """
     one = scene.job.restarted
-    if one is None or one.status is None or one.status >= 0:
+    if one is None or one.error or not one.is_sure:
         return None
+    if one.status is None:
+        return Found("it was in the middle of a method of an actor")
     return Found(f"one of them {describe_exit_status(one.status)}")
 
 
@@ -269,10 +273,10 @@ CAUSES = (
         signs=(
             need(_ends_again_and_again, 0.5),
             also(_its_log_says_why, 0.7),
-            also(_a_signal_ended_it, 0.6),
+            also(_something_ended_it, 0.6),
         ),
-        why="{who} has ended {times} times within {span}{how}, and one like it is started in its "
-        "place each time{said}. Whoever waits for it waits for ever.",
+        why="{who} has ended {times} times within {span}{how}, and one like it is started again in "
+        "its place{said}. Whoever waits for it waits for ever.",
         avoid=(
             "mend what it says, or look in its own log: {where}",
             "let who starts it give up after some times, with that error",
