@@ -180,7 +180,7 @@ def test_the_lead_knows_by_how_much_a_clock_is_wrong() -> None:
 
 def test_nodes_hear_of_each_other_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is cut off soon after that has to know whom it does not see any more."""
-    monkeypatch.setattr("hangbisect.link.lead._ROSTER_EVERY", 1_000_000)
+    monkeypatch.setattr("hangbisect.link.lead._ROSTER_BEATS", 1_000_000)
 
     async def test() -> None:
         async with star() as made:
@@ -188,6 +188,29 @@ def test_nodes_hear_of_each_other_as_they_come(monkeypatch: pytest.MonkeyPatch) 
             await until(lambda: "0" in nodes[0].others)
             nodes.append(made.node(1))
             await until(lambda: all(set(one.others) == {"0", "1"} for one in nodes))
+
+    run(test())
+
+
+def test_beats_tell_of_all_nodes_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many nodes at once each beat would be as long as the job is large."""
+    monkeypatch.setattr("hangbisect.link.lead._FEW_NODES", 0)
+    monkeypatch.setattr("hangbisect.link.lead.BEAT_EVERY", 0.02)
+
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number, world_size=40) for number in range(40)]
+            heard: list[int] = []
+            hear = nodes[0]._hear
+
+            def note(said: Any) -> None:
+                heard.append(len(getattr(said, "nodes", None) or ()))
+                hear(said)
+
+            nodes[0]._hear = note  # type: ignore[method-assign]
+            names = {str(number) for number in range(40)}
+            await until(lambda: all(set(one.others) == names for one in nodes))
+            assert max(heard) <= 8
 
     run(test())
 
