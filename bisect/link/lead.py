@@ -12,7 +12,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 
 from ..base.client_program import allow_descriptors
 from ..base.lazy_dataclass import dataclass
@@ -26,6 +26,7 @@ from .messages import (
     Join,
     Judged,
     Leave,
+    LookDetails,
     LookNow,
     NodeWord,
     RankLooks,
@@ -36,6 +37,7 @@ from .messages import (
     encode,
     list_ranks,
 )
+from .reports import Reports
 
 BEAT_EVERY = 1.0  # seconds
 LEASE = 5.0  # seconds without a word after which the other side counts as gone
@@ -92,8 +94,6 @@ class Peer:
     is_missed: bool = False  # that it is not heard any more was said
     error: float = float("inf")  # half of the shortest way there and back
     offset: float = 0.0  # to be added to its monotonic clock to have ours
-    coming: list[RankFacts] = field(default_factory=list)
-    report: Report | None = None  # of which not all looks have come
 
     @property
     def name(self) -> str:
@@ -118,6 +118,11 @@ class Lead:
         self._unknown: dict[Channel, None] = {}
         self._told: set[str] = set()
         self._servers: list[asyncio.Server] = []
+        self._reports = Reports(
+            lambda node, wanted: self._send(self._peers[node], wanted),
+            self._take_report,
+            self._give_up,
+        )
         self._inquiry = 0
         self._inquiring: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -194,7 +199,7 @@ class Lead:
                 if said is not None:
                     self._hear(peer, said)
         except Refused as error:
-            self._tell(f"{name} is not heard on the link between nodes: {error}")
+            self._refuse(name, error)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -202,6 +207,7 @@ class Lead:
             channel.close()
             if peer is not None and peer.channel is channel:
                 peer.channel = None
+                self._reports.forget(peer.join.node)
                 self._changed.set()
 
     def _make_room(self) -> None:
@@ -209,6 +215,9 @@ class Lead:
             oldest = next(iter(self._unknown))
             del self._unknown[oldest]
             oldest.close()
+
+    def _refuse(self, name: str, error: Refused) -> None:
+        self._tell(f"{name} is not heard on the link between nodes: {error}")
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self._told and len(self._told) < _MOST_SAID:
@@ -235,7 +244,8 @@ class Lead:
                 self._tell(f"{before.name} is heard again")
             peer = before
             peer.join, peer.channel, peer.heard, peer.address = join, channel, now, address
-            peer.left, peer.is_missed, peer.report = "", False, None
+            peer.left, peer.is_missed = "", False
+            self._reports.forget(join.node)
         else:
             peer = self._peers[join.node] = Peer(join, channel, now, address)
             if len(self._peers) <= _FEW_NODES:
@@ -274,12 +284,8 @@ class Lead:
             peer.word = describe_rank_words(said.ranks)
         elif isinstance(said, Echo):
             self._note_clock(peer, said)
-        elif isinstance(said, Report):
-            peer.report, peer.coming = said, []
-            self._complete(peer)
-        elif isinstance(said, RankLooks) and peer.report is not None:
-            peer.coming.append(said.facts)
-            self._complete(peer)
+        elif isinstance(said, (Report, RankLooks, LookDetails)):
+            self._reports.hear(peer.join.node, said)
         elif isinstance(said, Leave):
             peer.left = said.why
 
@@ -292,27 +298,32 @@ class Lead:
         if 0 <= error < peer.error:
             peer.error, peer.offset = error, (now + echo.beat) / 2 - echo.at
 
-    def _complete(self, peer: Peer) -> None:
+    def _take_report(self, node: str, report: Report, facts: tuple[RankFacts, ...]) -> None:
         """A report of which all has come is an answer; one that asks begins an inquiry."""
-        report = peer.report
-        if report is None or len(peer.coming) < report.looks:
-            return
-        peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), tuple(peer.coming))
+        peer = self._peers[node]
+        peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), facts)
         peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
         if peer.error != float("inf"):
             wall = peer.answer.report.record.clock.wall
             peer.answer.clock_ahead = report.record.clock.wall - wall
         peer.answer.address = peer.address
-        peer.report, peer.coming = None, []
         self._changed.set()
         if report.asks and (self._inquiring is None or self._inquiring.done()):
             self._inquiring = asyncio.create_task(self._inquire(peer))
+
+    def _give_up(self, node: str, error: Refused) -> None:
+        """Hear a node no more whose report cannot be read."""
+        peer = self._peers[node]
+        self._refuse(peer.name, error)
+        if peer.channel is not None:
+            peer.channel.close()
 
     # ---- inquiries -------------------------------------------------------------------------------
 
     async def _inquire(self, asker: Peer) -> None:
         """Have all look, and all told what came of it."""
         self._inquiry += 1
+        self._reports.begin_inquiry()
         number, began = self._inquiry, time.monotonic()
         asked = [p for p in self._peers.values() if p is not asker and p.is_heard(began)]
         for peer in asked:

@@ -135,6 +135,21 @@ def test_all_look_when_the_clock_of_one_runs_out_and_all_hear_one_answer() -> No
     run(test())
 
 
+def test_looks_of_all_ranks_come_whole_to_who_judges() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            await until(lambda: all(one.is_led for one in nodes))
+            seen = [rank(0, SLEEP, SLEEP, host="n1"), rank(1, SLEEP, host="n2")]
+            nodes[0].report(report_of(join_of(0), asks=True), seen[:1])
+            nodes[1].report(report_of(join_of(1), asks=True), seen[1:])
+            assert await nodes[0].wait_for_judgement() is not None
+            found = [one.facts for _, one in sorted(made.answers.items())]
+            assert found == [(seen[0],), (seen[1],)]
+
+    run(test())
+
+
 def test_a_node_that_is_gone_is_named_with_its_last_word() -> None:
     async def test() -> None:
         async with star() as made:
