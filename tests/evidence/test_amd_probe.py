@@ -1,9 +1,8 @@
 """What the kernel's files say of AMD's GPUs, read from files of the form that it gives them.
 
 The tree has the names of the kernel's documentation (Documentation/gpu/amdgpu) and of the driver
-for computing (drivers/gpu/drm/amd/amdkfd: kfd_topology.c, kfd_process.c); its numbers are those of
-an MI300X in a public report (ROCm/legacy-rocm-build#4021), places and processes are made up. No GPU
-of AMD's was there to compare with.
+for computing (drivers/gpu/drm/amd/amdkfd: kfd_topology.c, kfd_process.c); numbers, places and
+processes are made up. No GPU of AMD's was there to compare with.
 """
 
 from __future__ import annotations

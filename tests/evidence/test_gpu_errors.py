@@ -143,9 +143,9 @@ def test_what_the_driver_asks_for_to_recover_a_gpu(action: str, kind: str, meani
     assert (one.kind, one.meaning) == (kind, meaning)
 
 
-# AMD's driver: an MI300X that hung in a training (ROCm/legacy-rocm-build#4021), RCCL's tests on more
-# than two GPUs (amd-gfx, "Queue preemption failed"), a page fault as the kernel's own documentation
-# has it (Documentation/gpu/amdgpu/debugging.rst), errors of memory and links (amdgpu_ras.c).
+# AMD's driver: a training that hung on MI300X (ROCm/legacy-rocm-build#4021), RCCL's tests on more
+# than two GPUs (amd-gfx, "Queue preemption failed"), a page fault as the kernel's documentation has
+# it (Documentation/gpu/amdgpu/debugging.rst), errors of memory and links (amdgpu_ras.c).
 @pytest.mark.parametrize(
     ("line", "bus", "kind", "meaning", "pid"),
     [
