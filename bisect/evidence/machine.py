@@ -20,6 +20,7 @@ from .gpu_errors import KERNEL_LOG, read_gpu_errors
 
 NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
 AMD_PROBE = Path(__file__).with_name("amd_probe.py")
+NO_DRIVER = "There is no driver of GPUs here: nothing is known of GPUs."
 _NO_ANSWER = "The NVIDIA driver gave no answer in time: it may itself be what hangs."
 _NO_ANSWER_OF_AMDS = "AMD's driver gave no answer in time: it may itself be what hangs."
 _STATES = {
@@ -46,7 +47,7 @@ async def read_gpus(limit: float) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
         return await _ask_probe(command, limit, "NVML", _NO_ANSWER)
     if os.path.exists(_AMD_DRIVER):
         return await read_amd_gpus(limit)
-    return (), ("There is no driver of GPUs here: nothing is known of GPUs.",)
+    return (), (NO_DRIVER,)
 
 
 async def read_amd_gpus(limit: float, root: str = "/") -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
