@@ -46,7 +46,9 @@ def run(argv: list[str]) -> int:
     from ..nodes.engines import make_engine, read_pods
     from ..nodes.session import find_bad_nodes
 
-    pods = read_pods(args.kubernetes, args.namespace) if args.kubernetes else ()
+    pods: Sequence[Pod] = ()
+    if args.kubernetes:
+        pods = read_pods(args.kubernetes, args.namespace)
     request = _resume(args, command) if args.resume else _request(args, command, pods)
     if request.selector and not pods:
         pods = _find_pods_again(request)
