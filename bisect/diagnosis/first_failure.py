@@ -53,9 +53,7 @@ def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
     return tuple(sorted(r.rank for r in [*by_itself, *killed]))
 
 
-def _list_unknown_before(
-    ended: Sequence[RankFacts], gone: Sequence[RankFacts]
-) -> list[RankFacts]:
+def _list_unknown_before(ended: Sequence[RankFacts], gone: Sequence[RankFacts]) -> list[RankFacts]:
     """Return the ranks that left, nobody knows how, before any of those was `ended` that a launcher
     ended: for their sake.
     """

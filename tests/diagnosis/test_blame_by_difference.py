@@ -398,3 +398,22 @@ def test_in_a_ring_of_two_places_nobody_is_told_from_the_others() -> None:
     looks = (_hub(102, line=66), _hub(103), _receives(101), _receives(100))
     verdict = _of_script(*(standing(n, one) for n, one in enumerate(looks)))
     assert verdict.ranks.culprit == (0, 1, 2, 3)
+
+
+def test_whom_all_others_of_a_ring_ask_by_its_own_socket_is_to_serve_them() -> None:
+    """Ranks 1, 3 and 4 send records to rank 2, which takes those of rank 0 alone; the main thread
+    of rank 2, and rank 0, are in an all_reduce.
+    """
+    sends = look("send handlers.py:626", "main train.py:68", call="sendto", descriptors=(_to(102),))
+    meets = look("all_reduce torch/distributed/distributed_c10d.py:3252", "main train.py:66")
+    looks = (meets, sends, meets, sends, sends)
+    verdict = _of_script(*(standing(n, one) for n, one in enumerate(looks)))
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2,), (0, 1, 3, 4))
+    assert verdict.guessed
+
+
+def test_of_two_that_wait_for_each_other_so_both_are_named() -> None:
+    sends = look("send handlers.py:626", "main train.py:68", call="sendto", descriptors=(_to(102),))
+    meets = look("all_reduce torch/distributed/distributed_c10d.py:3252", "main train.py:66")
+    verdict = _of_script(*(standing(n, one) for n, one in enumerate((meets, sends, meets))))
+    assert verdict.ranks.culprit == (1, 2)

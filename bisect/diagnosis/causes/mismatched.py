@@ -142,9 +142,17 @@ def _another_root(scene: Scene) -> Found | None:
 def _other_members(scene: Scene) -> Found | None:
     """The frames show that ranks make a group of other members as the same one."""
     found = scene.disagreement
-    if found is None or found.about != "members":
+    if found is None or found.about not in ("members", "local"):
         return None
     return Found(found.sentence, {"sentence": found.sentence})
+
+
+def _unlike_local_groups(scene: Scene) -> Found | None:
+    """Ranks wait for one another in groups that their members alone make, of unlike members."""
+    found = scene.disagreement
+    if found is None or found.about != "local":
+        return None
+    return Found(found.sentence)
 
 
 def _make_no_group_together(scene: Scene) -> Found | None:
@@ -304,6 +312,7 @@ CAUSES = (
             unless(_called_by_some),
             unless(some_stand_apart),
             unless(_ended_by_something_else),
+            unless(_unlike_local_groups),
             unless(raised_before),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
@@ -341,7 +350,7 @@ CAUSES = (
             unless(waits_elsewhere),
         ),
         why="{sentence}. new_group waits for all ranks of the job, also for those that will not be "
-        "members.",
+        "members; with use_local_synchronization for all members that the caller names.",
         avoid=(
             "call new_group on every rank, for all groups, in the same order",
             "dist.new_group(ranks, use_local_synchronization=True): the members alone meet",
