@@ -51,7 +51,7 @@ from .helper_processes import (
     is_between_calls,
     is_halted,
 )
-from .loop_waits import describe_loop, note_alternatives, runs_event_loop
+from .loop_waits import describe_loop, find_loop_thread, note_alternatives, runs_event_loop
 from .other_nodes import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
@@ -103,7 +103,7 @@ def find_futex_wait(view: ProcessSnapshot) -> Wait:
     inner = python[0]
     others = [t for t in view.threads if t is not view.main]
     if inner.file.endswith("threading.py") or inner.file.startswith("<frozen threading"):
-        return _find_threading_wait(python, others)
+        return _find_event_wait(python, view) or _find_threading_wait(python, others)
     if any(f.name.rpartition(".")[0].endswith("_ModuleLock") for f in python[:2]):
         return Wait("lock", "the import lock of a module that another thread imports")
     if "multiprocessing/" in inner.file and unqualified_name(inner.name) in (
@@ -122,6 +122,15 @@ def find_futex_wait(view: ProcessSnapshot) -> Wait:
     if frame_owner(inner, "") == "library" and not native:
         return Wait("futex", f"in {format_frame(inner)}")
     return Wait("futex", place)
+
+
+def _find_event_wait(python: list[Frame], view: ProcessSnapshot) -> Wait | None:
+    """Return the wait for an event that the only event loop of another thread sets, as a library
+    has it that calls coroutines of its own (fsspec's sync).
+    """
+    asks = [unqualified_name(f.name) for f in python[:2]] == ["wait", "wait"]
+    called = python[1].name.rpartition(".")[0] if asks else ""
+    return find_loop_thread(view.look) if called.endswith("Event") else None
 
 
 def _find_threading_wait(python: list[Frame], others: list[Thread]) -> Wait:
