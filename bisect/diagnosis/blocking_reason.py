@@ -35,6 +35,7 @@ from .blocked_syscalls import (
     SLEEP_CALLS,
     TRANSFER_CALLS,
     choose_descriptor_wait,
+    find_folder_wait,
     find_outward_socket,
     find_queue_wait,
     format_others,
@@ -398,7 +399,8 @@ def _find_syscall_wait(
         queue = find_queue_wait(view.call, view.look, pids, mine)
         if queue is not None:
             return queue
-        named = _find_wait_for_itself(view)
+        place = format_innermost_frame(view.frames)
+        named = find_folder_wait(view.call, place) or _find_wait_for_itself(view)
         # A loop that hears itself alone is woken by threads, which may be at a connection.
         if named is None and (runs_event_loop(view) or not _hears_itself_alone(view)):
             named = _find_only_socket_wait(view, pids)

@@ -285,6 +285,18 @@ def test_a_loop_that_hears_only_itself_waits_for_itself() -> None:
     assert waits(hears((100,), 1.0)).kind == "sleep"
 
 
+@pytest.mark.parametrize(("call", "loop"), [("read", False), ("epoll_wait", True)])
+def test_who_hears_what_happens_in_a_folder_waits_for_no_connection_that_it_has(
+    call: str, loop: bool
+) -> None:
+    store = Socket(9, "tcp", peer="10.0.0.1:29500", state="ESTABLISHED", peer_pids=(77,))
+    named = (Descriptor(5, "anon", "anon_inode:inotify"),)
+    polled = (Descriptor(4, "anon", "anon_inode:[eventpoll]"), *named)
+    one = look("watch train.py:5", call=call, descriptors=polled if loop else named)
+    found = waits(replace(one, sockets=(store,)))
+    assert (found.kind, found.detail) == ("file", "an event of inotify, in watch (train.py:5)")
+
+
 def test_a_lock_of_pythons_is_known_by_native_frames() -> None:
     one = look("step train.py:5")
     main = one.threads[0]
