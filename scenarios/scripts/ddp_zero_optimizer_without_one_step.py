@@ -53,7 +53,7 @@ if __name__ == "__main__":
 #   "training", "steady", "first_step", "first_backward", "first_all_reduce", "first_collective",
 #   "optimizer", "broadcast",
 # ]
-# after = ["First step done", "First backward done", "First optimizer step done", ""]
+# after = ["First step done", "First backward done", "First broadcast done", ""]
 # own_code = true
 # calls = ['distributed\.\w+', 'train\.main', 'backward', 'step', 'forward']
 # causes = ["collective-mismatch", "rank-conditional-collective", "gloo-mismatch"]

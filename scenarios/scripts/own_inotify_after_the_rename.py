@@ -70,7 +70,7 @@ if __name__ == "__main__":
 # steps = [
 #   "process_group", "training", "first_barrier", "barrier", "first_all_reduce", "first_collective",
 # ]
-# after = ["First barrier done", "Process group ready", ""]
+# after = ["Barrier passed", "Process group ready", ""]
 # own_code = true
 # calls = ['watch_for', 'read', 'train\.main']
 # says = ['inotify']

@@ -73,7 +73,7 @@ if __name__ == "__main__":
 # culprits = [[2]]
 # waiting = [0, 1, 3, 4]
 # steps = ["process_group", "training", "steady", "first_all_reduce", "first_collective"]
-# after = ["First all_reduce done", "First barrier done", ""]
+# after = ["First all_reduce done", "Barrier passed", ""]
 # own_code = true
 # calls = ['distributed\.\w+', 'Records\.handle', 'readinto', 'send', 'train\.main', "read"]
 # ///

@@ -59,6 +59,6 @@ if __name__ == "__main__":
 # steps = ["process_group", "training", "steady", "first_all_reduce", "first_collective"]
 # after = ["First all_reduce done", "Process group ready", ""]
 # own_code = true
-# calls = ['shutdown', 'join', 'ThreadPoolExecutor', 'train']
+# calls = ['shutdown', 'join', 'ThreadPoolExecutor', 'Executor\.__exit__', 'train']
 # says = ['prefetch']
 # ///
