@@ -8,6 +8,7 @@ most likely waits for that one to go on.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -141,10 +142,24 @@ def split_by_named_wait(
     unnamed = tuple(
         r.rank
         for r in living
-        if _looks_again(r) or hears_who_comes(case, r.rank) or _asks_own_server(case, r)
+        if _looks_again(r)
+        or hears_who_comes(case, r.rank)
+        or _asks_own_server(case, r)
+        or _meets_processes(case, r)
     )
     named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
     return unnamed, named
+
+
+# A Barrier that a manager serves: all its parties are processes (multiprocessing/managers.py).
+_MANAGER = re.compile(r"/multiproc?ess(?:ing)?/managers\.py$")
+
+
+def _meets_processes(case: Case, facts: RankFacts) -> bool:
+    """Return whether a rank waits at a manager's Barrier: for those that have not come to it."""
+    view = case.rank_waits[facts.rank].view
+    frames = view.frames if view is not None else ()
+    return any(_MANAGER.search(f.file) and f.name == "BarrierProxy.wait" for f in frames)
 
 
 def _looks_again(facts: RankFacts) -> bool:

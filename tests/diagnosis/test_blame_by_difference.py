@@ -355,6 +355,34 @@ def test_who_asks_a_queue_of_its_own_waits_for_whom_something_keeps_that_has_a_n
     assert verdict.ranks.waiting == (0,)
 
 
+def _asks(call: str, *frames: str) -> Look:
+    """A rank that waits for the answer of the manager of the rank in `_asks_manager`."""
+    return look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "BaseProxy._callmethod STD/multiprocessing/managers.py:822",
+        f"{call} STD/multiprocessing/managers.py:1103",
+        *frames,
+        call="read",
+        descriptors=(silent_peer("127.0.0.1:9430", peer_pids=(500,)),),
+    )
+
+
+def test_who_is_at_a_barrier_of_a_manager_waits_for_those_that_take_its_locks() -> None:
+    """Ranks 1 and 2 take two locks of the manager in two orders."""
+    at_barrier = _asks("BarrierProxy.wait", *_TRAIN)
+    first = _asks_manager(
+        "Condition.wait STD/threading.py:331", "Barrier.wait STD/threading.py:690"
+    )
+    manager = tuple(replace(one, ppid=50) for one in first.children[0])  # their parent started it
+    looks = standing(0, at_barrier).looks
+    first = replace(first, looks=looks, children=(manager,))
+    takes = [_asks("AcquirerProxy.__enter__", f"{name} train.py:6") for name in ("update", "flush")]
+    ranks = [first, standing(1, takes[0]), standing(2, takes[1]), standing(3, at_barrier)]
+    verdict = _of_script(*ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1, 2), (0, 3))
+    assert verdict.cause is None or verdict.cause.id == "manager-waits"
+
+
 # ---- a ring over connections ---------------------------------------------------------------------
 
 

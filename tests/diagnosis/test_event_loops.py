@@ -182,7 +182,7 @@ def test_of_several_children_one_is_waited_for_that_does_not_read_what_it_is_ask
     assert wait.pid == stuck
 
 
-# ---- a loop of another thread ----------------------------------------------------------------------
+# ---- a loop of another thread --------------------------------------------------------------------
 
 SYNC = (
     "Condition.wait STD/threading.py:331",

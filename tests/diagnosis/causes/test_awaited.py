@@ -215,6 +215,14 @@ def test_what_the_child_does_is_said_not_what_the_rank_does() -> None:
     assert "serve_client" in causes_of(manager())["manager-waits"].matched[1]
 
 
+def test_a_manager_that_was_started_beside_the_ranks_is_found_below_another_one() -> None:
+    facts, (asks, other) = manager()
+    beside_them = replace(other, children=asks.children)
+    found = causes_of((facts, [replace(asks, children=()), beside_them]))
+    assert "serve_client" in found["manager-waits"].matched[1]
+    assert "endpoint-silent" not in found
+
+
 def test_a_process_that_was_killed_is_why_a_manager_waits() -> None:
     facts, ranks = manager()
     killed = look(pid=310, ppid=100, state="Z", call="", rung="proc", status=-11)
