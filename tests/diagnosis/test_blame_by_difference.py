@@ -368,14 +368,18 @@ def _asks(call: str, *frames: str) -> Look:
 
 
 def test_who_is_at_a_barrier_of_a_manager_waits_for_those_that_take_its_locks() -> None:
-    """Ranks 1 and 2 take two locks of the manager in two orders."""
+    """Ranks 1 and 2 take two locks of the manager in two orders; their parent started it."""
     at_barrier = _asks("BarrierProxy.wait", *_TRAIN)
-    first = _asks_manager(
-        "Condition.wait STD/threading.py:331", "Barrier.wait STD/threading.py:690"
+    manager = look(
+        "Condition.wait STD/threading.py:331",
+        "Event.wait STD/threading.py:629",
+        "Server.serve_forever STD/multiprocessing/managers.py:177",
+        pid=500,
+        ppid=50,
+        args=(0, 137, 0, 9, 0, 0),
     )
-    manager = tuple(replace(one, ppid=50) for one in first.children[0])  # their parent started it
-    looks = standing(0, at_barrier).looks
-    first = replace(first, looks=looks, children=(manager,))
+    seen = (manager, replace(manager, at=103.0))
+    first = replace(standing(0, at_barrier), children=(seen,), beside=(500,))
     takes = [_asks("AcquirerProxy.__enter__", f"{name} train.py:6") for name in ("update", "flush")]
     ranks = [first, standing(1, takes[0]), standing(2, takes[1]), standing(3, at_barrier)]
     verdict = _of_script(*ranks)
