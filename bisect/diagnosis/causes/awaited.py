@@ -307,6 +307,14 @@ def _thread_stands_still(scene: Scene) -> Found | None:
     return Found(words, {"thread": name, "place": where})
 
 
+def _leaves_its_pool(scene: Scene) -> Found | None:
+    """The `with` of an executor is over, by an error perhaps, and its end waits for its threads."""
+    frame = scene.frame(r"concurrent/futures/_base\.py", "__exit__")
+    if frame is None:
+        return None
+    return Found("the `with` of its pool is over: an error that ended it is not printed before")
+
+
 def _hands_it_to_a_loop(scene: Scene) -> Found | None:
     """The source shows that the line hands a coroutine to a loop (run_coroutine_threadsafe)."""
     handed = "run_coroutine_threadsafe"
@@ -416,6 +424,7 @@ CAUSES = (
         signs=(
             need(waits_for_a_thread, 0.35),
             need(_thread_stands_still, 0.4),
+            also(_leaves_its_pool, 0.1),
             unless(parent_waits_for_workers),
             unless(in_wandb),
             unless(asks_a_manager),
