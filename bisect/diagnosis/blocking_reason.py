@@ -538,7 +538,7 @@ def find_blocking_reason_of_child(
     calls say little: it waits for the peer outside that it talks to, unless it is halted.
     """
     look = looks[-1]
-    if not look.threads and not is_halted(look):
+    if not any(one.threads for one in looks) and not is_halted(look):
         inside = [lks[-1].pid for lks in around.facts.children if lks] + [around.facts.pid or 0]
         socket = find_outward_socket(look, inside)
         if socket is not None:

@@ -185,6 +185,10 @@ class RankIndex:
             self._inside[key] = _make_rank_group(members)
         return self._inside[key]
 
+    def makes_local_group(self, rank: RankId) -> bool:
+        """Return whether a rank makes a group with its members alone."""
+        return rank in self._local
+
     def _missing_in_local_group(self, rank: RankId, found: RankGroup) -> RankGroup:
         """Return for whom a rank waits that makes a group with its members alone: for those of them
         that `found` has, else for those that are not making the same one.
@@ -330,6 +334,8 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if facts.awaits:
         return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
     pending = index.pending.get(facts.rank)
+    if index.makes_local_group(facts.rank):
+        pending = None  # of a group that its members alone make logs do not know these
     if pending is not None and _may_wait_in(pending, single_rank):
         found = _make_pending_wait(facts.rank, pending, index)
         if index.all_in_collectives and not unseen_ranks and single_rank.wait is not None:

@@ -240,6 +240,8 @@ def test_logs_that_pair_such_a_group_with_a_call_of_all_ranks_say_nothing() -> N
     ]
     verdict = judge_job(job("late", 4), ranks)
     assert verdict.ranks.culprit == (2,)
+    assert verdict.waits_for is not None
+    assert verdict.waits_for.rank == 1
     assert verdict.cause is not None
     assert verdict.cause.id == "group-on-some-ranks"
 
