@@ -465,6 +465,22 @@ def test_by_stacks_alone_an_epochs_end_may_be_a_call_of_one_ranks_callback(
     assert causes_of((job(), ranks))["uneven-batches"].level == level
 
 
+@pytest.mark.parametrize(("hook", "found"), [("on_advance_end", False), ("on_run_end", True)])
+def test_a_hook_after_all_epochs_is_no_call_that_the_others_do_not_come_by(
+    hook: str, found: bool
+) -> None:
+    """One line of the job's own calls fit() on both, and the callback is the job's own too."""
+    outside = look(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356",
+        "Report.on_train_end callbacks.py:7",
+        f"_FitLoop.{hook} SP/pytorch_lightning/loops/fit_loop.py:495",
+        *IN_THE_LOOP[2:],
+        "main train.py:9",
+    )
+    ranks = [rank(0, look(*IN_THE_LOOP, "main train.py:9")), rank(1, outside)]
+    assert ("uneven-batches" in causes_of((job(), ranks))) == found
+
+
 def test_who_asks_the_others_after_the_evaluation_of_all_is_not_short_of_batches() -> None:
     """One rank alone has the callback for early stopping: the others are in the next epoch."""
     batch = [Call("broadcast", "train.py:40 main"), Call("backward", "train.py:40 main")]
