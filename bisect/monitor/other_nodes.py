@@ -375,35 +375,44 @@ class OtherNodes:
     async def _judge(
         self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
-        """Return the verdict on all nodes, or who is at work."""
-        from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
-        from ..diagnosis.proof_of_hang import find_proof_of_hang
-        from ..diagnosis.snapshot import Snapshot
+        judged, joint = await judge_answers(self._node, answers, unseen, asker)
+        self._joint = joint or self._joint
+        return judged
 
-        order = sorted(answers, key=lambda one: (one.join.node != self._node, one.join.node))
-        nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
-        ended = asker.report.ended
-        if any(one.report.ended == "crash" for one in answers):  # while another one asked
-            ended = "crash"
-        if ended in ("still", "late"):
-            at_work = await call_in_thread(find_who_goes_on, nodes)
-            if at_work:
-                return Judged(0, goes_on=at_work)
-        lost = [describe_as_lost(one) for one in unseen]
-        still = ended if ended in ("still", "late", "busy", "left") else None
-        clocks = [
-            ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
-            for a in order
-            if a.clock_ahead is not None
-        ]
-        joint = await call_in_thread(judge_nodes, nodes, still, lost, clocks)
-        seen = Snapshot(joint.ranks)
-        proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
-        proof = proof or next((a.report.proof for a in order if a.report.proof), "")
-        verdict = add_nodes(joint.verdict, order, unseen)
-        self._joint = replace(joint, verdict=verdict)
-        is_over = any(one.report.is_over for one in order)
-        return Judged(0, verdict, proof=proof, is_over=is_over)
+
+async def judge_answers(
+    lead: str, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
+) -> tuple[Judged, JointJudgement | None]:
+    """Return what the nodes are told, and what it rests on: the verdict on all of them, or who is
+    at work. `lead` is the name of the node that judges.
+    """
+    from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
+    from ..diagnosis.proof_of_hang import find_proof_of_hang
+    from ..diagnosis.snapshot import Snapshot
+
+    order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
+    nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
+    ended = asker.report.ended
+    if any(one.report.ended == "crash" for one in answers):  # while another one asked
+        ended = "crash"
+    if ended in ("still", "late"):
+        at_work = await call_in_thread(find_who_goes_on, nodes)
+        if at_work:
+            return Judged(0, goes_on=at_work), None
+    lost = [describe_as_lost(one) for one in unseen]
+    still = ended if ended in ("still", "late", "busy", "left") else None
+    clocks = [
+        ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
+        for a in order
+        if a.clock_ahead is not None
+    ]
+    joint = await call_in_thread(judge_nodes, nodes, still, lost, clocks)
+    seen = Snapshot(joint.ranks)
+    proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
+    proof = proof or next((a.report.proof for a in order if a.report.proof), "")
+    verdict = add_nodes(joint.verdict, order, unseen)
+    is_over = any(one.report.is_over for one in order)
+    return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
 
 
 def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
