@@ -108,9 +108,9 @@ class RankIndex:
         }
         # Of those that make a group with its members alone: which.
         self._local = {
-            one.facts.rank: found
+            one.facts.rank: made
             for one in members
-            if one.group == "construction" and (found := find_local_group(one.frames)) is not None
+            if one.group == "construction" and (made := find_local_group(one.frames)) is not None
         }
         # Of those that handed out sends and receives last, for whom these are.
         self.partners = find_partners([one.facts for one in members if one.group == "collective"])
