@@ -117,6 +117,59 @@ def judge_nodes(
     return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
 
 
+@dataclass(frozen=True)
+class UnheardHost:
+    """A host from which a process of the job has come, and of which no node has told."""
+
+    address: str
+    resent: int  # times in a row that what was sent there was sent again, and nothing came back
+
+
+def list_unheard_hosts(
+    nodes: Sequence[RecordedNode],
+) -> tuple[tuple[RankId, ...], list[UnheardHost]]:
+    """Return the ranks of the job of which no node has told, and the hosts where they may be: those
+    from which somebody has connected to a port of a rank at which ranks of other nodes are too.
+    """
+    ranks, _ = _join_ranks(nodes, nodes[0].record.clock)
+    known = {facts.rank for facts in ranks}
+    size = max(one.record.job.world_size for one in nodes)
+    absent = tuple(rank for rank in range(size) if rank not in known)
+    if not absent or len(known) + len(absent) > size:
+        return (), []
+    addresses = _list_addresses(nodes)
+    sockets = [
+        one
+        for facts in connect_nodes(ranks, addresses)
+        for look in facts.looks[-1:]
+        for one in _list_accepted(look)
+    ]
+    here = {host_of(_plain_address(one.local)) for facts in ranks for one in _list_sockets(facts)}
+    found: dict[str, int] = {}
+    for one in sockets:
+        host = host_of(_plain_address(one.peer))
+        if host not in here and host not in addresses:
+            found[host] = max(found.get(host, 0), one.resent)
+    return absent, [UnheardHost(host, resent) for host, resent in sorted(found.items())]
+
+
+def _list_accepted(look: Look) -> list[Socket]:
+    """Return the connections of others to the ports at which ranks of other nodes are, too."""
+    listening = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"}
+    open_ones = [one for one in look.sockets if one.state == "ESTABLISHED" and one.peer]
+    accepted = [one for one in open_ones if port_of(one.local) in listening]
+    of_ranks = {port_of(one.local) for one in accepted if one.remote is not None}
+    return [
+        one
+        for one in accepted
+        if port_of(one.local) in of_ranks and one.remote is None and _find_remote_ends(one)
+    ]
+
+
+def _list_sockets(facts: RankFacts) -> list[Socket]:
+    return [one for look in facts.looks[-1:] for one in look.sockets if one.local]
+
+
 def find_who_goes_on(nodes: Sequence[RecordedNode]) -> str:
     """Return in words which rank of any node is at work, where none hangs whatever it does; "" if
     one hangs, or the job has come to an end on a node.

@@ -96,11 +96,20 @@ def compare_agents(agents: Mapping[str, Sequence[Look]]) -> tuple[str, list[str]
 
 
 def cannot_meet(agents: Mapping[str, Sequence[Look]]) -> bool:
-    """Return whether agents, by host, differ in what no node that may still come can mend. Where
-    they say that they meet does not tell: a name and an address may be the same machine.
+    """Return whether agents, by host, differ in what no node that may still come can mend. On which
+    machine they say that they meet does not tell: a name and an address may be the same one. Its
+    port does, where one machine serves.
     """
     commands = {host: looks[-1].command for host, looks in agents.items() if looks}
-    return bool(list_disagreements(commands, [one for one in _IN_COMMON if one != _ENDPOINT]))
+    others = [one for one in _IN_COMMON if one != _ENDPOINT]
+    places = [find_meeting_place(one) for one in commands.values() if _is_served_once(one)]
+    ports = {port_of(place) for place in places if place}
+    return len(ports) > 1 or bool(list_disagreements(commands, others))
+
+
+def _is_served_once(command: Sequence[str]) -> bool:
+    """Return whether agents meet at one store: etcd may be reached at several places."""
+    return not (given(command[: own_words(command)], "--rdzv-backend") or "").startswith("etcd")
 
 
 # torch/distributed/run.py: what agents that are to meet have in common, and the number of each.

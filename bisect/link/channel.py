@@ -200,6 +200,7 @@ class Credentials:
     job: str
     token: bytes = b""
     by_munge: bool = False  # of a node without a token munge may tell that it is of the same user
+    also: str = ""  # another name of the job, by which who listens knows it too
 
     @property
     def has_token(self) -> bool:
@@ -365,6 +366,8 @@ class Channel:
         greeting = make_greeting(credentials)
         self.send(greeting)
         answer = await self.read(GREETING_LIMIT)
+        if credentials.also and answer.get("job") == credentials.also:
+            credentials = replace(credentials, job=credentials.also)
         if credentials.by_munge and "munge" in answer:
             credentials = replace(credentials, token=await read_secret(answer["munge"]))
         self.send(check_answer(credentials, greeting, answer) | ({"lead": lead} if lead else {}))

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..base.addresses import host_of, port_of
+from ..base.command_words import given, own_words
 from ..base.deadline import call_with_limit
 from ..base.identity import UnknownRank
 from ..base.node_record import NodeClock, make_node_record
@@ -39,6 +40,7 @@ from .lead_address import (
     TOKEN_FILE,
     WaitingNodes,
     format_token,
+    list_common_ports,
     list_lead_places,
     listen_at,
     make_credentials,
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from .watcher import SupervisedCommand
 
 JOIN_LIMIT = 10.0  # seconds for the watches to find each other, before one is on its own
+_COMMON_AFTER = 3.0  # seconds without a lead behind the port at which the agents meet
+_RUN_IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 
 
 class OtherAgents:
@@ -83,6 +87,8 @@ class OtherAgents:
         self._next = NextLead(self._link, self, waiting, say)
         self._task: asyncio.Task[None] | None = None
         self._is_by_munge = False  # the last try to find the lead
+        self._tries = 0
+        self._common = self._name_without_port()
         self._compared = 0  # nodes that were there when all were asked last
 
     @property
@@ -93,10 +99,12 @@ class OtherAgents:
     async def begin(self) -> None:
         """Lead, if the agents meet on this machine, and join. Never waits for another node."""
         token = self._token or secrets.token_hex(16).encode()
-        lead = self.make_lead(self._credentials(token))
+        lead = self.make_lead(replace(self._credentials(token), also=self._common))
         places = list_lead_places(self._host, self._port)
-        if not await listen_at(lead, await self.list_addresses(), places):
+        addresses = await self.list_addresses()
+        if not await listen_at(lead, addresses, places):
             self._lead = lead
+            await listen_at(lead, self._list_common(addresses), places)  # not to be missed
             if not self._token:
                 await self._leave_token(token)
             self._token = token
@@ -147,8 +155,26 @@ class OtherAgents:
             path = self._around.run_dir / TOKEN_FILE
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                 token = (await call_with_limit(read_token, path, limit=FILE_LIMIT)).encode()
-        credentials = self._credentials(token)
-        return await self.list_addresses() if credentials.can_prove else (), credentials
+        credentials, addresses = self._credentials(token), await self.list_addresses()
+        self._tries += 1
+        is_late = time.monotonic() > self._began + _COMMON_AFTER and not self._link.was_led
+        if is_late and self._lead is None and self._tries % 4 > 1:  # by munge and without it
+            credentials = replace(credentials, job=self._common)
+            addresses = self._list_common(addresses)
+        return addresses if credentials.can_prove else (), credentials
+
+    def _name_without_port(self) -> str:
+        """Return the name of the job by what its agents have in common besides the port at which
+        they meet: one of them may have another port.
+        """
+        words = self._around.command[: own_words(self._around.command)]
+        flags = [given(words, flag) for flag in ("--rdzv-id", "--nnodes")]
+        run_ids = [os.environ.get(name, "") for name in _RUN_IDS]
+        return make_credentials(b"", "agents at any port", flags, run_ids).job
+
+    def _list_common(self, addresses: Sequence[Address]) -> list[Address]:
+        hosts = dict.fromkeys(host for host, _ in addresses)
+        return [(host, port) for host in hosts for port in list_common_ports(self._common)]
 
     # ---- as a node -------------------------------------------------------------------------------
 

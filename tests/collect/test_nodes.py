@@ -14,10 +14,12 @@ from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, Slo
 from hangbisect.base.verdict_facts import NodeSeen, Outcome, Verdict
 from hangbisect.collect.nodes import (
     RecordedNode,
+    UnheardHost,
     connect_nodes,
     find_who_goes_on,
     judge_nodes,
     judge_recorded_nodes,
+    list_unheard_hosts,
 )
 from hangbisect.diagnosis.verdict import OUTCOMES, judge_job
 
@@ -401,3 +403,58 @@ def test_a_node_that_was_lost_and_left_nothing_is_lost_where_files_are_read_too(
     there = node("n3", on("n3", rank(2, SLEEP, SLEEP)), outcome="silent", world_size=3)
     found = judge(*told, there)
     assert found.ranks.culprit == (2,)
+
+
+# ---- hosts that no node has told of --------------------------------------------------------------
+
+
+def serves(*accepted: Socket, size: int = 3) -> RecordedNode:
+    """Rank 0 on n1, at whose port 29400 are who has connected, and rank 1 of another node."""
+    listens = Socket(1, "tcp", local="0.0.0.0:29400", state="LISTEN")
+    of_rank_1 = Socket(2, "tcp", local="10.0.0.1:29400", peer="10.0.0.2:41000", state="ESTABLISHED")
+    waits = replace(ALL_REDUCE, sockets=(listens, of_rank_1, *accepted))
+    return node("n1", on("n1", rank(0, waits, waits)), outcome="silent", world_size=size)
+
+
+def asks(**more: Any) -> RecordedNode:
+    mine = Socket(7, "tcp", local="10.0.0.2:41000", peer="10.0.0.1:29400", state="ESTABLISHED")
+    waits = replace(ALL_REDUCE, sockets=(mine,))
+    return node("n2", on("n2", rank(1, waits, waits)), outcome="silent", **more)
+
+
+def accepted(peer: str, **more: Any) -> Socket:
+    return replace(
+        Socket(9, "tcp6", local="[::ffff:10.0.0.1]:29400", peer=peer, state="ESTABLISHED"), **more
+    )
+
+
+def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by_its_address() -> (
+    None
+):
+    nodes = [serves(accepted("[::ffff:10.0.0.3]:40000", resent=6)), asks()]
+    assert list_unheard_hosts(nodes) == ((2,), [UnheardHost("10.0.0.3", 6)])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        accepted("10.0.0.2:41002"),  # a node that is seen
+        accepted("127.0.0.1:41002"),  # the same machine
+        accepted("10.0.0.3:41002", state="TIME_WAIT"),
+        accepted("10.0.0.3:443", local="10.0.0.1:50000"),  # a server that the rank has asked
+    ],
+)
+def test_no_other_connection_is_that_of_a_rank_which_nobody_has_told_of(other: Socket) -> None:
+    assert list_unheard_hosts([serves(other), asks()])[1] == []
+
+
+def test_where_all_ranks_are_seen_whoever_else_has_connected_is_no_rank() -> None:
+    assert list_unheard_hosts([serves(accepted("10.0.0.3:40000"), size=2), asks()]) == ((), [])
+
+
+def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:
+    lost = LostNode("n3", (2,), None, "", "10.0.0.3")
+    found = judge_nodes([serves(accepted("10.0.0.3:40000")), asks()], "still", [lost]).verdict
+    assert found.cause is not None
+    assert found.cause.id == "node-lost"
+    assert not found.ranks.culprit

@@ -169,6 +169,8 @@ def test_nothing_is_told_of_agents_that_agree() -> None:
         ("--node-rank=0", "--node-rank=1", False),
         # A name and an address may be one machine; without one torchrun takes its default.
         ("--rdzv-endpoint=n1:1", "--rdzv-endpoint=10.0.0.1:1", False),
+        ("--rdzv-endpoint=n1:1", "--rdzv-endpoint=10.0.0.1:2", True),
+        ("--rdzv-endpoint=n1", "--rdzv-endpoint=n1:29400", False),  # torch's port
     ],
 )
 def test_whoever_waits_longer_for_agents_that_cannot_meet_waits_in_vain(
@@ -179,6 +181,15 @@ def test_whoever_waits_longer_for_agents_that_cannot_meet_waits_in_vain(
         for host, flag in (("a", one), ("b", other))
     }
     assert cannot_meet(agents) is is_sure
+
+
+def test_a_store_of_several_servers_may_be_asked_at_different_ports() -> None:
+    ports = ("--rdzv-endpoint=n1:2379", "--rdzv-endpoint=n2:2380")
+    agents = {
+        host: [agent((*words("--rdzv-backend=etcd-v2"), place, "train.py"), *CONNECTING)]
+        for host, place in zip("ab", ports, strict=True)
+    }
+    assert not cannot_meet(agents)
 
 
 # ---- agents of several nodes ---------------------------------------------------------------------

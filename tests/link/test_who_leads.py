@@ -68,6 +68,24 @@ def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
     run(test())
 
 
+def test_a_lead_is_found_by_the_other_name_of_the_job_too_and_by_no_third_one() -> None:
+    """Nodes that do not agree about a port have no name in common that it is part of."""
+
+    async def test() -> None:
+        async with star(replace(OURS, also="without a port")) as made:
+            place = [("127.0.0.1", made.port)]
+            for name in (OURS.job, "without a port"):
+                found, refused = await open_lead(place, replace(OURS, job=name))
+                assert found is not None, refused
+                assert found.is_trusted
+                found.close()
+            for other in (replace(OURS, job="third"), replace(OURS, job="", also="without a port")):
+                nobody, _ = await open_lead(place, other)
+                assert nobody is None
+
+    run(test())
+
+
 class First:
     """What a node knows of a first lead that is nowhere."""
 
