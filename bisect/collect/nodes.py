@@ -426,9 +426,31 @@ def connect_nodes(
     for local, peer in [*owners] if ended else ():
         if (peer, local) not in owners and (had := ended.get(hosts.get(host_of(peer), ""))):
             owners[peer, local] = had
+    owners |= _find_who_is_asked(ranks, hosts)
     if not any((peer, local) in owners for local, peer in owners):
         return [*ranks]  # nobody has the other end of anything
     return [_connect_rank(facts, owners) for facts in ranks]
+
+
+def _find_who_is_asked(
+    ranks: Sequence[RankFacts], hosts: Mapping[str, str]
+) -> dict[_Ends, ProcessId]:
+    """Return the processes that listen where a connection is asked for that nobody has answered, by
+    the ends that it would have there.
+    """
+    last = [(r.host, looks[-1]) for r in ranks for looks in (r.looks, *r.children) if looks]
+    listening = {
+        (host, port_of(one.local)): ProcessId(host, look.pid)
+        for host, look in last
+        for one in look.sockets
+        if one.state == "LISTEN" and one.family.startswith("tcp")
+    }
+    asked = (one for _, look in last for one in look.sockets if one.state == "SYN_SENT")
+    found = {}
+    for local, peer in filter(None, map(_find_remote_ends, asked)):
+        if other := listening.get((hosts.get(host_of(peer), ""), port_of(peer))):
+            found[peer, local] = other
+    return found
 
 
 def _find_only_ended(ranks: Sequence[RankFacts]) -> dict[str, ProcessId]:

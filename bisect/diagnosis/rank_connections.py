@@ -19,7 +19,7 @@ stopped or reads nothing: then a window of zero is told, and nothing is sent aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -166,6 +166,12 @@ class CutConnection:
     def __str__(self) -> str:
         here = f"{name_rank(self.sender.rank)} on {self.sender.host}"
         there = f"{name_rank(self.receiver.rank)} on {self.receiver.host}"
+        if self.socket.state == "SYN_SENT":
+            return (
+                f"the connection that {here} asks for, from {self.socket.local} to "
+                f"{self.socket.peer} ({there}), was asked for {self.socket.resent} times more, and "
+                "nothing is answered"
+            )
         return (
             f"what {here} has sent from {self.socket.local} to {self.socket.peer} ({there}) was "
             f"sent again {self.socket.resent} times, and nothing is acknowledged"
@@ -173,10 +179,16 @@ class CutConnection:
 
 
 def find_cut_connection(ranks: Iterable[RankFacts]) -> CutConnection | None:
-    """Return that over which data was sent again most often, None where there is none."""
+    """Return that over which data was sent again most often, or which was asked for most often
+    without an answer; None where there is none.
+    """
     ranks = [*ranks]
+    states = ("ESTABLISHED", "SYN_SENT")
     resent = [
-        (facts, one) for facts in ranks for one in _list_connections(facts) if one.resent >= OFTEN
+        (facts, one)
+        for facts in ranks
+        for one in _list_connections(facts, states)
+        if one.resent >= OFTEN
     ]
     if not resent:
         return None
@@ -193,10 +205,12 @@ def find_cut_connection(ranks: Iterable[RankFacts]) -> CutConnection | None:
     return max(found, key=lambda one: one.socket.resent, default=None)
 
 
-def _list_connections(facts: RankFacts) -> Iterator[Socket]:
+def _list_connections(
+    facts: RankFacts, states: Container[str] = ("ESTABLISHED",)
+) -> Iterator[Socket]:
     last: list[Look] = [looks[-1] for looks in (facts.looks, *facts.children) if looks]
     for look in last:
-        yield from (one for one in look.sockets if one.state == "ESTABLISHED")
+        yield from (one for one in look.sockets if one.state in states)
 
 
 _Server = tuple[str, str]  # the host of a loopback address, the address

@@ -406,10 +406,25 @@ async def open_channel(address: str, port: int, limit: float) -> Channel:
     return Channel(reader, writer)
 
 
+_SMALLEST_SEGMENT = (
+    536  # bytes of data that reach every host, whatever is between (RFC 9293, 3.7.1)
+)
+
+
+def limit_segments(server: asyncio.Server) -> None:
+    """Have both sides of what is accepted send short segments: on a way on which longer ones are
+    lost (a link with a smaller MTU, and a router that may not say so) what is said arrives all the
+    same.
+    """
+    for one in server.sockets:
+        with contextlib.suppress(OSError, AttributeError):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SMALLEST_SEGMENT)
+
+
 def set_options(writer: asyncio.StreamWriter) -> None:
     """Let small messages go at once."""
     with contextlib.suppress(OSError, AttributeError):
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-__all__ = ["Channel", "Refused", "open_channel", "set_options"]
+__all__ = ["Channel", "Refused", "limit_segments", "open_channel", "set_options"]

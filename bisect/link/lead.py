@@ -16,7 +16,7 @@ from dataclasses import field, replace
 
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
-from .channel import Address, Channel, Credentials, Refused, set_options
+from .channel import Address, Channel, Credentials, Refused, limit_segments, set_options
 from .messages import (
     FROM_NODE,
     Beat,
@@ -122,6 +122,7 @@ class Lead:
         server = await asyncio.start_server(
             self._connected, address, port, limit=1 << 16, backlog=128
         )
+        limit_segments(server)
         self._servers.append(server)
         self._beating = self._beating or asyncio.create_task(self._beat())
         return int(server.sockets[0].getsockname()[1])
@@ -407,6 +408,7 @@ class Signpost:
         server = await asyncio.start_server(
             self._connected, address, port, limit=1 << 16, backlog=128
         )
+        limit_segments(server)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 

@@ -405,6 +405,21 @@ def test_a_node_that_was_lost_and_left_nothing_is_lost_where_files_are_read_too(
     assert found.ranks.culprit == (2,)
 
 
+@pytest.mark.parametrize(
+    ("listens", "is_known"), [("10.0.0.1:46000", True), ("[::]:46000", True), ("[::]:46001", False)]
+)
+def test_a_connection_that_nobody_answers_is_for_whoever_listens_there(
+    listens: str, is_known: bool
+) -> None:
+    asks = connected("10.0.0.2:39300", "10.0.0.1:46000", "SYN_SENT").socket
+    server = Socket(8, "tcp", local=listens, state="LISTEN")
+    seen = connected("10.0.0.1:50000", "10.0.0.9:80").socket
+    here = on("n1", rank(0, look("f t.py:1", sockets=(server, seen))))
+    there = on("n2", rank(1, look("f t.py:1", sockets=(asks,))))
+    _, second = connect_nodes([here, there])
+    assert second.looks[0].sockets[0].remote == (ProcessId("n1", 100) if is_known else None)
+
+
 # ---- hosts that no node has told of --------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -131,6 +132,23 @@ def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> Non
             assert len(first.made) == 1
             await nexts[2].find()
             assert len(first.made) == 1  # it is not its turn yet
+
+    run(test())
+
+
+def test_what_is_said_on_the_link_goes_in_short_segments() -> None:
+    """Longer ones are lost where a link on the way has a smaller MTU and nobody may say so."""
+
+    async def test() -> None:
+        async with star() as made:
+            places = [("127.0.0.1", made.port)]
+            found, _ = await open_lead(places, OURS)
+            assert found is not None
+            (other,) = made.lead._unknown
+            for one in (found, other):
+                end = one._writer.get_extra_info("socket")
+                assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= 536
+            found.close()
 
     run(test())
 
