@@ -97,7 +97,9 @@ _FLAPS = (
 )
 _SUSPENDED = (
     "until test -s /tmp/steps && test $(wc -l < /tmp/steps) -gt 20; do sleep 0.3; done; "
-    "kill -STOP -1; sleep 15; kill -CONT -1 &"
+    "all() { for one in /proc/[0-9]*; do "
+    "grep -q '^PPid:.0$' $one/status || kill -$1 ${one#/proc/}; done; }; "  # not what started them
+    "all STOP; sleep 15; all CONT &"
 )
 _LOCALS = "torchrun --nnodes=1:2 --nproc-per-node=1 --max-restarts=3 " + C10D % "scale"
 
