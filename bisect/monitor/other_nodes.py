@@ -304,7 +304,8 @@ class OtherNodes:
         self, facts: JobFacts, seen: Snapshot, lost: tuple[LostNode, ...]
     ) -> tuple[JobFacts, Snapshot]:
         """Return the job and what was seen of it, with the nodes that are lost."""
-        from ..collect.nodes import describe_lost, mark_lost_ends
+        from ..collect.node_connections import mark_lost_ends
+        from ..collect.nodes import describe_lost
 
         notes = (*facts.notes, *describe_lost(lost))
         facts = replace(facts, lost_nodes=lost, notes=notes)
@@ -416,10 +417,10 @@ class OtherNodes:
         """Return the hosts of ranks that no node has told of, where the network does not reach them
         any more: the host was lost before its monitor had found us.
         """
-        from ..collect.nodes import list_unheard_hosts
+        from ..collect.nodes import find_unheard
         from ..diagnosis.rank_connections import OFTEN
 
-        absent, hosts = await call_in_thread(list_unheard_hosts, nodes)
+        absent, hosts = await call_in_thread(find_unheard, nodes)
         ports, lost = self.list_ports(), []
         for one in hosts[:_MOST_UNHEARD]:
             if one.resent < OFTEN and not (ports and await is_out_of_reach(one.address, ports[0])):

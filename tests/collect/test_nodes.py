@@ -12,14 +12,13 @@ from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
 from hangbisect.base.process_facts import Descriptor, Socket
 from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, SlowStep
 from hangbisect.base.verdict_facts import NodeSeen, Outcome, Verdict
+from hangbisect.collect.node_connections import UnheardHost, connect_nodes
 from hangbisect.collect.nodes import (
     RecordedNode,
-    UnheardHost,
-    connect_nodes,
+    find_unheard,
     find_who_goes_on,
     judge_nodes,
     judge_recorded_nodes,
-    list_unheard_hosts,
 )
 from hangbisect.diagnosis.verdict import OUTCOMES, judge_job
 
@@ -71,6 +70,7 @@ def judge(*nodes: RecordedNode) -> Verdict:
 
 WAITS = on("n1", rank(0, ALL_REDUCE, ALL_REDUCE))
 SLEEPS = on("n2", rank(1, SLEEP, SLEEP))
+AWAY = on("n3", rank(2, ALL_REDUCE, ALL_REDUCE))
 
 
 def test_the_rank_of_another_node_is_to_blame_and_its_host_is_named() -> None:
@@ -447,7 +447,7 @@ def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by
     None
 ):
     nodes = [serves(accepted("[::ffff:10.0.0.3]:40000", resent=6)), asks()]
-    assert list_unheard_hosts(nodes) == ((2,), [UnheardHost("10.0.0.3", 6)])
+    assert find_unheard(nodes) == ((2,), [UnheardHost("10.0.0.3", 6)])
 
 
 @pytest.mark.parametrize(
@@ -460,11 +460,11 @@ def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by
     ],
 )
 def test_no_other_connection_is_that_of_a_rank_which_nobody_has_told_of(other: Socket) -> None:
-    assert list_unheard_hosts([serves(other), asks()])[1] == []
+    assert find_unheard([serves(other), asks()])[1] == []
 
 
 def test_where_all_ranks_are_seen_whoever_else_has_connected_is_no_rank() -> None:
-    assert list_unheard_hosts([serves(accepted("10.0.0.3:40000"), size=2), asks()]) == ((), [])
+    assert find_unheard([serves(accepted("10.0.0.3:40000"), size=2), asks()]) == ((), [])
 
 
 def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:
@@ -473,3 +473,18 @@ def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:
     assert found.cause is not None
     assert found.cause.id == "node-lost"
     assert not found.ranks.culprit
+
+
+def test_a_verdict_that_was_given_on_more_nodes_than_have_left_anything_stands() -> None:
+    """The rank of n2 was started again, in the same folder: what it left first is gone."""
+    whole = judge(node("n1", WAITS), node("n2", SLEEPS, outcome="silent"), node("n3", AWAY))
+    seen = tuple(NodeSeen(f"n{n + 1}", True, (n,)) for n in range(3))
+    told = replace(whole, nodes=seen)
+    left = [replace(node(f"n{n + 1}", one), verdict=told) for n, one in ((0, WAITS), (2, AWAY))]
+    found = judge_recorded_nodes(left)
+    assert found is not None
+    assert found.verdict.ranks.culprit == (1,)
+    both = [*left, node("n2", SLEEPS, outcome="silent")]
+    again = judge_recorded_nodes(both)
+    assert again is not None
+    assert again.verdict is not told
