@@ -103,6 +103,8 @@ _SUSPENDED = (
 )
 _LOCALS = "torchrun --nnodes=1:2 --nproc-per-node=1 --max-restarts=3 " + C10D % "scale"
 
+_OUTSIDE = -1  # the host that is not of the job
+
 LATER_CASES: tuple[OwnCase, ...] = (
     # Rank 3 takes no keys in the last turn of the ring, which rank 2 sends it: it is at the
     # reduction already. Stacks alone show that 2 and 3 wait for one another.
@@ -266,7 +268,10 @@ LATER_CASES: tuple[OwnCase, ...] = (
         nodes=3,
         agents=True,
         command=torchrun(3, 1, STATIC, "big_gradients"),
-        before=((0, _SMALL_FRAMES % 1), (1, _FULL_FRAMES), (2, _SMALL_FRAMES % 3)),
+        before=(
+            *((0, _SMALL_FRAMES % 1), (1, _FULL_FRAMES), (2, _SMALL_FRAMES % 3)),
+            (_OUTSIDE, "ip link set eth0 mtu 1000"),  # who asks is no part of it
+        ),
         causes=("network-between-nodes",),
         says="n2",
     ),
@@ -332,7 +337,7 @@ LATER_CASES: tuple[OwnCase, ...] = (
         program="hand_count",
         nodes=3,
         command="python hand_count.py",
-        before=((-1, _PROBES),),
+        before=((_OUTSIDE, _PROBES),),
         late=(0, 4.0),
         culprit=0,
         causes=("service-silent", "endpoint-silent", "socket-unread"),
@@ -385,7 +390,7 @@ LATER_CASES: tuple[OwnCase, ...] = (
         command=torchrun(3, 1, STATIC, "fetches_vocabulary"),
         environ={n: {"VOCABULARY": "http://n4:9500/vocabulary.txt"} for n in range(3)}
         | {1: {"VOCABULARY": "http://n4:9500/vocabulary.txt", "http_proxy": "http://n4:9300"}},
-        before=((-1, _ARTIFACTS),),
+        before=((_OUTSIDE, _ARTIFACTS),),
         culprit=1,
         causes=("proxy-silent",),
     ),
