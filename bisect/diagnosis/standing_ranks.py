@@ -9,7 +9,7 @@ most likely waits for that one to go on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from .blocked_syscalls import is_open_to_peers
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .case import Case
 from .frames import frame_owner, job_frames
+from .rank_connections import ShortFlow, find_short_flow
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
 from .time_limits import is_asleep, read_time_left, waits_anew
@@ -201,3 +202,19 @@ def is_functional(found: RankWait) -> bool:
     """Return whether a rank waits in a collective of a mesh or a group that no frame names."""
     frames = found.view.frames if found.view is not None else ()
     return any(frame.file.endswith(_FUNCTIONAL) for frame in frames)
+
+
+def find_short_receiver(
+    ranks: Sequence[RankFacts], waits: Mapping[RankId, RankWait]
+) -> ShortFlow | None:
+    """Return by how much less a rank was handed than all others, that stands in a collective while
+    another one waits for it to take a message; None where it is not so.
+    """
+    for rank, found in sorted(waits.items(), key=lambda one: str(one[0])):
+        sends = found.transfer
+        if sends is None or sends.receives or sends.peer not in waits:
+            continue
+        flow, peer = find_short_flow(ranks, rank), waits[sends.peer]
+        if flow is not None and flow.receiver == sends.peer and peer.transfer is None:
+            return flow if peer.waits_for_peers else None
+    return None
