@@ -21,21 +21,19 @@ from typing import Any
 from ..base.client_program import ClientProgram, allow_descriptors, start_client
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame
+from ..link.look_summary import ShownProcesses, read_stacks
 from .node_facts import NodeFacts
 from .node_messages import (
     HeardSummary,
     Message,
     MessageReader,
     put_together,
-    read_stacks,
     read_summary,
 )
 from .nodes import Node, NodeAnswer, RemoteJob, describe_failure
 
 READY_SHARE = 1 / 3  # of the time limit, after which nobody waits for who is not ready
 MOST_READY = 30.0  # seconds of that: a machine that is not told to look ends (LOOK_LIMIT)
-MOST_KINDS = 50  # ranks of so many different kinds are told of in full
-MOST_QUIET = 4  # ranks of a machine that hang by themselves, and are told of in full
 END_LIMIT = 15.0  # seconds for a machine to end its ranks
 _LEAST_TIME = 1.0  # seconds for a further way to be worth trying
 _LEAVE_LIMIT, _FORCE_LIMIT = 2.0, 0.2  # seconds for a client to end by itself, then by each signal
@@ -170,7 +168,7 @@ class Inquiry:
         self._stacks: dict[str, tuple[Frame, ...]] = {}
         self._claimed: set[str] = set()  # stacks that a machine is being asked for
         self._news = asyncio.Condition()  # of these two
-        self._kinds: set[Any] = set()
+        self._shown = ShownProcesses()
 
     async def ask(self) -> list[NodeAnswer]:
         """Return what each machine answers, in their order."""
@@ -253,10 +251,11 @@ class Inquiry:
         self, group: _Group, node: _AskedNode, heard: HeardSummary, until: float
     ) -> NodeFacts:
         """Return what a machine has seen, once all its stacks are known. Raises as `next` does."""
-        pids = self._choose_pids(heard)
+        pids = self._shown.choose(heard.looks, heard.facts.quiet)
+        stacks = heard.looks.stacks
         texts: dict[str, Any] = {}
         while True:
-            missing = heard.stacks - self._stacks.keys()
+            missing = stacks - self._stacks.keys()
             mine = missing - self._claimed
             if mine or pids:
                 texts |= await self._fetch(group, node, mine, pids, until)
@@ -264,7 +263,7 @@ class Inquiry:
             elif not missing:
                 return put_together(heard, self._stacks, texts)
             else:
-                await self._wait_for_others(heard.stacks, until)
+                await self._wait_for_others(stacks, until)
 
     async def _wait_for_others(self, stacks: frozenset[str], until: float) -> None:
         """Wait until these are all known, or one that is not is asked of nobody any more."""
@@ -286,7 +285,7 @@ class Inquiry:
             asked = {"stacks": sorted(stacks), "pids": pids}
             group.tell({"is": "details", "of": {node.name: asked}})
             message = await node.next(until)
-            answered = read_stacks(message)
+            answered = read_stacks(message.get("stacks"))
             if stacks - answered.keys():
                 raise ValueError("it does not tell the stacks that it has")
             self._stacks |= answered
@@ -295,20 +294,6 @@ class Inquiry:
             self._claimed -= stacks
             async with self._news:
                 self._news.notify_all()
-
-    def _choose_pids(self, heard: HeardSummary) -> list[int]:
-        """Return the processes whose looks are to be shown with all their text: of a few ranks that
-        hang by themselves, and of one of each kind.
-        """
-        found: list[int] = []
-        quiet = heard.facts.quiet[:MOST_QUIET]
-        for place, facts in enumerate(heard.facts.ranks):
-            kind = heard.kind_of(place)
-            is_new = kind not in self._kinds and len(self._kinds) < MOST_KINDS
-            if is_new or facts.rank in quiet:
-                self._kinds.add(kind)
-                found += heard.pids_of(place)
-        return found
 
 
 async def _hear_end(node: _AskedNode, until: float) -> EndedRanks:

@@ -79,7 +79,7 @@ class NcclFacts:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as NVML sees it. Shares are of 1; power in watts."""
+    """A GPU as NVML sees it, or as the kernel tells of AMD's. Shares are of 1; power in watts."""
 
     index: int
     name: str
@@ -137,7 +137,7 @@ class GpuError:
     """An error of a GPU (Xid) or of a switch between GPUs (SXid), as its driver reported it."""
 
     bus: str  # its place on the PCI bus, without the function: "0000:65:00"
-    code: int
+    code: int  # 0: its driver has no numbers (AMD's)
     kind: GpuErrorKind
     meaning: str  # in words
     at: float
@@ -145,6 +145,12 @@ class GpuError:
     says: str = ""  # the rest of the driver's line
     of_switch: bool = False
     mild: bool = False  # the GPU recovers from it by itself, or at its next reset
+
+    @property
+    def title(self) -> str:
+        """Return its number and what that means: "Xid 79, GPU has fallen off the bus"."""
+        name = "SXid" if self.of_switch else "Xid"
+        return f"{name} {self.code}, {self.meaning}" if self.code else self.meaning
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,7 @@ class MachineFacts:
     nameservers: tuple[str, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     gpu_errors: tuple[GpuError, ...] = ()  # since the job started, oldest first
-    driver: str = ""  # NVIDIA's: "570.158.01"
+    driver: str = ""  # of the GPUs: "570.158.01"
     missing: tuple[str, ...] = ()
 
 

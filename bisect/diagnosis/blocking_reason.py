@@ -143,7 +143,7 @@ def _format_threads(threads: list[Thread]) -> str:
 
 _STARTED_APART = 60.0  # seconds by which the ranks of a job may have started one after another
 _DEPTH = 3  # of children's children, when saying what a child waits for
-_GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::")
+_GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::|hsa_\w+|rocr::")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from ..base.rank_facts import Gpu, GpuError, GpuErrorKind, JobFacts, MachineFact
 
 _NCCL_KERNEL = re.compile(r"(?:nccl|mscclpp?|rccl)(?:Dev)?(?:Kernel|Func)|void nccl")
 GONE = ("lost", "reset required", "no handle")  # states of a GPU
+# Which GPUs a process sees; the others are AMD's.
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 # After these nothing that was queued on the GPU comes to its end.
 _ENDS_WORK: tuple[GpuErrorKind, ...] = ("lost", "stopped", "memory", "access")
 
@@ -30,7 +32,7 @@ def find_given_device(facts: RankFacts) -> str:
     """
     if not facts.environment:
         return ""
-    visible = facts.environment.get("CUDA_VISIBLE_DEVICES")
+    visible = next(filter(None, map(facts.environment.get, _VISIBLE)), None)
     if visible is None:
         return str(facts.local_rank)
     words = [word.strip() for word in visible.split(",")]

@@ -1,5 +1,5 @@
 """The GPUs: how many, which processes use them, and whether they reach one another; and what is
-between them on the bus: the IOMMU, and PCI's access control services (ACS).
+between them on the bus: the IOMMU, PCI's access control services (ACS), and the nodes of memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import Gpu, GpuError, GpuErrorKind
 from ..base.words import format_bytes, format_seconds
 from ..evidence.gpu_errors import describe_gpu_error, read_gpu_errors
-from ..evidence.machine import NVML_PROBE, read_gpus
+from ..evidence.machine import NO_DRIVER, NVML_PROBE, read_gpus
 from .examination import (
     Check,
     CheckedProcess,
@@ -37,6 +37,7 @@ from .examination import (
 _DRIVER = 4.0  # seconds for the driver to answer
 # Errors that are not a program's own.
 _OF_THE_MACHINE: tuple[GpuErrorKind, ...] = ("lost", "stopped", "memory", "link")
+_KERNEL_SAYS = "sudo dmesg | grep -i -e xid -e amdgpu"
 _IDLE = 0.05  # of its memory: the driver itself takes some
 _WITHOUT_PEERS = {  # nvmlGpuP2PStatus_t
     1: "the chipset does not do it",
@@ -131,8 +132,8 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
         if gpu.state:
             yield problem(
                 f"GPU {gpu.index}{f' ({gpu.bus})' if gpu.bus else ''}: {gpu.said}",
-                "sudo dmesg | grep -i xid; nvidia-smi --gpu-reset, or a reboot; without it: "
-                "CUDA_VISIBLE_DEVICES",
+                f"{_KERNEL_SAYS}; nvidia-smi --gpu-reset (AMD: amd-smi reset --gpureset), or a "
+                "reboot; without it: CUDA_VISIBLE_DEVICES",
             )
         elif gpu.fabric:
             yield problem(
@@ -145,12 +146,14 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
             yield warning(f"GPU {gpu.index}: {_describe_trouble(gpu)}", "nvidia-smi -q")
     for error in [one for one in facts.errors if one.kind in _OF_THE_MACHINE]:
         ago = format_seconds(max(0.0, facts.now - error.at))
-        yield warning(f"{describe_gpu_error(error)}, {ago} ago", "sudo dmesg | grep -i xid")
+        yield warning(
+            f"{describe_gpu_error(error)}, {ago} ago", "sudo dmesg | grep -i -e xid -e amdgpu"
+        )
     if facts.count:
         names = ", ".join(dict.fromkeys(gpu.name for gpu in facts.gpus if gpu.name))
         driver = next((f", driver {gpu.driver}" for gpu in facts.gpus if gpu.driver), "")
         yield ok(f"{facts.count} x {names or 'GPU'}{driver}")
-    elif "no NVIDIA driver" in facts.missing:
+    elif facts.missing == NO_DRIVER:
         yield ok("none of NVIDIA's: no driver")
     elif "no answer in time" in facts.missing:
         said = f"{facts.missing} ({_DRIVER:g} s)"
@@ -239,6 +242,8 @@ FAMILY = CheckFamily(
 
 
 _PCI = Path("/sys/bus/pci/devices")
+_NODES, _CORES = Path("/sys/devices/system/node"), Path("/sys/devices/system/cpu")
+_BALANCING = Path("/proc/sys/kernel/numa_balancing")
 _REDIRECTS = 0x1C  # of ACS: peer requests, their completions, upstream forwarding
 
 
@@ -251,6 +256,10 @@ class Between:
     iommu: tuple[str, ...] = ()  # kinds of the GPUs' domains: "DMA", "identity", ...
     redirecting: tuple[str, ...] = ()  # bridges on which ACS redirects what GPUs send one another
     unread: int = 0  # bridges whose extended configuration only root may read
+    nodes: int = 1  # of memory (NUMA)
+    gpu_nodes: tuple[int, ...] = ()  # those that GPUs are at, where the machine says so
+    core_nodes: tuple[int, ...] = ()  # those of the cores that may be used here
+    balances: bool = False  # the kernel moves memory between them by itself
 
 
 def read_between(setting: Setting) -> Between:
@@ -269,7 +278,30 @@ def read_between(setting: Setting) -> Between:
         ),
         redirecting=tuple(b.name for b, control in controls.items() if (control or 0) & _REDIRECTS),
         unread=sum(len(data) <= 256 for data in configurations.values()),
+        nodes=len(_list_memory_nodes()),
+        gpu_nodes=tuple(sorted({node for p in places if (node := _read_node(p)) is not None})),
+        core_nodes=tuple(sorted(_find_core_nodes(os.sched_getaffinity(0)))),
+        balances=_decode_file(_BALANCING).strip() not in ("", "0"),
     )
+
+
+def _list_memory_nodes() -> list[Path]:
+    return [path for path in _listed(_NODES) if re.fullmatch(r"node\d+", path.name)]
+
+
+def _read_node(place: Path) -> int | None:
+    """Return the NUMA node that a device is at, None where that is not known (-1)."""
+    text = _decode_file(place / "numa_node").strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _find_core_nodes(cores: Iterable[int]) -> set[int]:
+    return {
+        int(path.name.removeprefix("node"))
+        for core in cores
+        for path in _listed(_CORES / f"cpu{core}")
+        if re.fullmatch(r"node\d+", path.name)
+    }
 
 
 def acs_control(data: bytes) -> int | None:
@@ -355,6 +387,26 @@ def acs(setting: Setting, facts: Between) -> Iterator[Finding]:
         yield ok("redirects nothing" if not facts.virtual else "the host of this machine decides")
 
 
+def numa(setting: Setting, facts: Between) -> Iterator[Finding]:
+    """Judge whether memory and cores are near the GPUs."""
+    far = sorted({*facts.gpu_nodes} - {*facts.core_nodes})
+    if facts.gpus < 2 or facts.nodes < 2:
+        yield ok("fewer than two GPUs" if facts.gpus < 2 else "one NUMA node")
+        return
+    if facts.balances:
+        yield warning(
+            f"{_BALANCING} is on: the kernel unmaps pages again and again to see who uses them",
+            f"echo 0 | sudo tee {_BALANCING}",
+        )
+    if far and facts.core_nodes:
+        yield warning(
+            f"no core of NUMA node {', '.join(map(str, far))} may be used here, and GPUs are there",
+            "give the job cores of each node (the container's cpuset, --cpus-per-task)",
+        )
+    if not (facts.balances or (far and facts.core_nodes)):
+        yield ok(f"{facts.nodes} NUMA nodes")
+
+
 PCI = CheckFamily(
     "Between GPUs",
     (
@@ -373,6 +425,14 @@ PCI = CheckFamily(
             "Troubleshooting).",
             read=read_between,
             judge=acs,
+        ),
+        Check(
+            id="numa",
+            title="memory and cores are near the GPUs",
+            why="Ranks far from their GPU come late to each collective; where pages are unmapped "
+            "to be moved (kernel.numa_balancing) GPUs wait for them, and RCCL warns of it.",
+            read=read_between,
+            judge=numa,
         ),
     ),
 )

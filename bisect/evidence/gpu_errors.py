@@ -1,10 +1,13 @@
-"""Errors of GPUs and NVSwitches that their driver wrote to the kernel's log: Xid and SXid.
+"""Errors of GPUs and NVSwitches that their driver wrote to the kernel's log: NVIDIA's Xid and SXid,
+and what AMD's says without a number.
 
 The numbers mean what NVIDIA's Xid catalogue says (docs.nvidia.com/deploy/xid-errors, "Analyzing Xid
 Errors with the Xid Catalog", numbers up to 172), and for switches the chapter on SXid of its Fabric
 Manager User Guide. The lines have the form of public logs: NVIDIA/open-gpu-kernel-modules#446,
 #1150, #1118, #1045 and #1284 (Xid), NVIDIA/NVSentinel#155 (off the bus without a number),
-NVIDIA/nvtrust#124 and leptonai/gpud#338 (SXid).
+NVIDIA/nvtrust#124 and leptonai/gpud#338 (SXid). Those of AMD's driver are in the kernel's source
+(drivers/gpu/drm/amd/amdgpu: amdgpu_device.c, amdgpu_job.c, amdgpu_ras.c, gmc_v9_0.c, mes_v12_0.c,
+and amdkfd/kfd_device_queue_manager.c) and in public logs: ROCm/legacy-rocm-build#4021.
 
 The kernel's log is read record by record from /dev/kmsg without waiting (dev-kmsg in the kernel's
 Documentation/ABI/testing): "6,339,5140900,-;NVRM: loading ...", priority, number, microseconds of
@@ -117,6 +120,53 @@ _SXID = re.compile(
     rf"nvidia-nvswitch\d{{1,3}}: SXid \({_PLACE}\): (?P<code>\d{{4,6}}), "
     r"(?P<fatal>Fatal|Non-fatal), (?P<text>.*)"
 )
+_WORDS = ("NVRM", "SXid", "amdgpu")  # one is in each line that is looked at
+_AMDS_LINE = re.compile(
+    r"amdgpu (?P<bus>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2})\.[0-9a-f]: (?:amdgpu: )?(?P<text>.*)"
+)
+_UNCORRECTED = r"[1-9]\d{0,18} (?:new )?uncorrectable hardware errors detected in"
+_AMDS_ERRORS: tuple[tuple[re.Pattern[str], GpuErrorKind, str], ...] = (
+    (re.compile("device lost from bus"), _LOST, "GPU has fallen off the bus"),
+    (
+        re.compile(r"GPU Recovery Failed|GPU reset end with ret = -"),
+        _STOPPED,
+        "the driver could not reset the GPU",
+    ),
+    (re.compile(r"GPU reset begin"), _STOPPED, "the driver resets the GPU"),
+    (
+        re.compile(r"ring \S{1,40} timeout"),
+        _STOPPED,
+        "a queue of the GPU has not advanced in time",
+    ),
+    (
+        re.compile(
+            r"(?i)might be in (?:an )?unrecoverable state|failed to respond to msg="
+            r"|queue preemption (?:failed|time out)|failed to evict process queues"
+        ),
+        _STOPPED,
+        "the GPU's scheduler does not answer",
+    ),
+    (
+        re.compile(rf"{_UNCORRECTED} umc block"),
+        _MEMORY,
+        "errors of its memory that were not corrected",
+    ),
+    (
+        re.compile(rf"{_UNCORRECTED} xgmi\w* block"),
+        _LINK,
+        "errors of its links to other GPUs (XGMI)",
+    ),
+    (
+        re.compile(rf"{_UNCORRECTED}|(?i:uncorrectable) hardware error\(ERREVENT"),
+        _STOPPED,
+        "uncorrectable hardware error",
+    ),
+    (
+        re.compile(r"\] (?:no-)?retry page fault .{0,80}for process .{0,40}? pid (?P<pid>\d{1,9})"),
+        _ACCESS,
+        "GPU memory page fault",
+    ),
+)
 _STAMP = re.compile(r"\d{1,4},\d{1,20},(?P<at>\d{1,20}),[^;]{0,40};(?P<text>.*)")
 
 
@@ -164,7 +214,7 @@ def parse_kernel_log(lines: Iterable[str], since: float | None = None) -> tuple[
     """Return the errors in records of the kernel's log."""
     found: dict[GpuError, None] = {}
     for line in lines:
-        if ("NVRM" in line or "SXid" in line) and (stamp := _STAMP.match(line)):
+        if any(word in line for word in _WORDS) and (stamp := _STAMP.match(line)):
             at = int(stamp["at"]) / 1e6
             one = _parse_error(stamp["text"], at)
             if one is not None and (since is None or at >= since - _SLACK):
@@ -190,6 +240,16 @@ def _parse_error(text: str, at: float) -> GpuError | None:
         kind = _LINK if is_fatal else _OTHER
         meaning = f"{match['fatal'].lower()}: {says}"
         return GpuError(_format_bus(match), int(match["code"]), kind, meaning, at, of_switch=True)
+    return _parse_amds_error(text, at)
+
+
+def _parse_amds_error(text: str, at: float) -> GpuError | None:
+    line = _AMDS_LINE.search(text)
+    for pattern, kind, meaning in _AMDS_ERRORS if line is not None else ():
+        if line is not None and (match := pattern.search(line["text"])):
+            pid = int(match.groupdict().get("pid") or 0) or None
+            says = " ".join(line["text"].split())[:_LONGEST]
+            return GpuError(_format_bus(line), 0, kind, meaning, at, pid, says)
     return None
 
 
@@ -211,9 +271,9 @@ def _format_bus(match: re.Match[str]) -> str:
 
 def _leave_out_echoes(errors: Iterable[GpuError]) -> Iterator[GpuError]:
     """Yield the errors, of those that a device repeats the first alone."""
-    seen: set[tuple[str, int, int | None]] = set()
+    seen: set[tuple[str, str, int | None]] = set()
     for one in errors:
-        key = one.bus, one.code, one.pid
+        key = one.bus, one.title if one.code == 0 else str(one.code), one.pid
         if key not in seen:
             seen.add(key)
             yield one
@@ -221,5 +281,4 @@ def _leave_out_echoes(errors: Iterable[GpuError]) -> Iterator[GpuError]:
 
 def describe_gpu_error(error: GpuError) -> str:
     """Return an error in words: "GPU 0000:65:00: Xid 79, GPU has fallen off the bus"."""
-    name, of = ("SXid", "NVSwitch") if error.of_switch else ("Xid", "GPU")
-    return f"{of} {error.bus}: {name} {error.code}, {error.meaning}"
+    return f"{'NVSwitch' if error.of_switch else 'GPU'} {error.bus}: {error.title}"

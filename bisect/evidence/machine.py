@@ -1,5 +1,5 @@
-"""The machine, or what a container lets the job have of it, and its GPUs as NVML sees them: read
-once, when a clock ran out.
+"""The machine, or what a container lets the job have of it, and its GPUs as NVML sees them, or as
+the kernel tells of AMD's: read once, when a clock ran out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from ..base.rank_facts import Gpu, GpuError, MachineFacts
 from .gpu_errors import KERNEL_LOG, read_gpu_errors
 
 NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
+AMD_PROBE = Path(__file__).with_name("amd_probe.py")
+NO_DRIVER = "There is no driver of GPUs here: nothing is known of GPUs."
 _NO_ANSWER = "The NVIDIA driver gave no answer in time: it may itself be what hangs."
+_NO_ANSWER_OF_AMDS = "AMD's driver gave no answer in time: it may itself be what hangs."
 _STATES = {
     "lost": "NVML says that it is lost",
     "reset required": "NVML says that it must be reset",
@@ -28,21 +31,41 @@ _STATES = {
 }
 _FOR_ANSWERS = 0.75  # of the time; the rest is for Python to start, and to say what came
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu")  # Linux, WSL, Jetson
+_AMD_DRIVER = "/dev/kfd"
+
+
+def has_gpu_driver() -> bool:
+    """Return whether a driver of GPUs is loaded, NVIDIA's or AMD's."""
+    return any(map(os.path.exists, (*_DRIVER_FILES, _AMD_DRIVER)))
 
 
 async def read_gpus(limit: float) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """Return (the GPUs, in sentences what is not known of them), within `limit` seconds."""
-    if not any(map(os.path.exists, _DRIVER_FILES)):
-        return (), ("There is no NVIDIA driver here: nothing is known of GPUs.",)
-    # -P: next to the probe lies our own code, which is no place to import from.
-    command = [sys.executable, "-P", str(NVML_PROBE), "--limit", f"{limit * _FOR_ANSWERS:g}"]
+    if any(map(os.path.exists, _DRIVER_FILES)):
+        # -P: next to the probe lies our own code, which is no place to import from.
+        command = [sys.executable, "-P", str(NVML_PROBE), "--limit", f"{limit * _FOR_ANSWERS:g}"]
+        return await _ask_probe(command, limit, "NVML", _NO_ANSWER)
+    if os.path.exists(_AMD_DRIVER):
+        return await read_amd_gpus(limit)
+    return (), (NO_DRIVER,)
+
+
+async def read_amd_gpus(limit: float, root: str = "/") -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """Return the same of AMD's GPUs; `root` is where the kernel's files are."""
+    command = [sys.executable, "-P", str(AMD_PROBE), "--limit", f"{limit * _FOR_ANSWERS:g}"]
+    return await _ask_probe([*command, "--root", root], limit, "AMD's driver", _NO_ANSWER_OF_AMDS)
+
+
+async def _ask_probe(
+    command: list[str], limit: float, who: str, no_answer: str
+) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     try:
-        ran = await call_with_limit(run_command, command, limit, limit=limit + 0.3, key="nvml")
+        ran = await call_with_limit(run_command, command, limit, limit=limit + 0.3, key=who)
     except OSError:
-        return (), ("NVML could not be asked: nothing is known of GPUs.",)
+        return (), (f"{who} could not be asked: nothing is known of GPUs.",)
     except TimeoutError:  # it cannot even be ended
-        return (), (_NO_ANSWER,)
-    return parse_gpus(ran.out) if ran.status is not None else ((), (_NO_ANSWER,))
+        return (), (no_answer,)
+    return parse_gpus(ran.out) if ran.status is not None else ((), (no_answer,))
 
 
 def parse_gpus(text: bytes | str) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
@@ -114,7 +137,8 @@ def _say_what_is_wrong(data: dict[str, Any], state: str) -> str:
         asked = str(data.get("asked") or "").replace("_", " ")
         return f"the driver gave no answer{f' (asked for {asked})' if asked else ''}"
     if state:
-        return f"{_STATES[state]} ({words})" if words else _STATES[state]
+        says = str(data.get("says") or _STATES[state])
+        return f"{says} ({words})" if words else says
     return f"NVML did not answer all ({words})" if words else ""
 
 
@@ -172,7 +196,7 @@ async def _read_gpu_errors(
     """Return (what the driver reported of GPUs since then, in sentences what is not known of it);
     nothing where there is no driver.
     """
-    if since is None or (path == KERNEL_LOG and not any(map(os.path.exists, _DRIVER_FILES))):
+    if since is None or (path == KERNEL_LOG and not has_gpu_driver()):
         return (), ()
     try:
         errors, missing = await call_with_limit(

@@ -43,7 +43,8 @@ from ..base.lazy_dataclass import dataclass
 
 VERSION = 1  # of the link
 LARGEST = 1 << 20  # bytes of a message
-MOST = 64 << 20  # bytes of all messages of one connection
+MOST = 64 << 20  # bytes of all messages of one connection, at once
+MORE_EACH_SECOND = 64 << 10  # bytes beside that: a training of weeks has words and beats all along
 MAC_SIZE = 16
 _HEADER = 4
 
@@ -79,9 +80,21 @@ class Seal:
 
 def pack(message: Message, seal: Seal | None = None) -> bytes:
     """Return a message as bytes. Raises ValueError if it is too large."""
+    return pack_body(make_body(message), seal)
+
+
+def make_body(message: Message) -> bytes:
+    """Return the body of a message: the same for all to whom it goes. Raises ValueError if it is
+    too large.
+    """
     body = json.dumps(message, separators=(",", ":"), allow_nan=False).encode()
     if len(body) > LARGEST:
         raise ValueError(f"a message of {len(body)} bytes; {LARGEST} is the most")
+    return body
+
+
+def pack_body(body: bytes, seal: Seal | None = None) -> bytes:
+    """Return a body with its length, and with a MAC where there is a seal."""
     mac = b"" if seal is None else seal.sign(body)
     return len(body).to_bytes(_HEADER, "big") + body + mac
 
@@ -92,6 +105,7 @@ class Decoder:
 
     seal: Seal | None = None
     taken: int = 0  # bytes so far
+    most: int = MOST  # bytes that it may be by now
     _held: bytearray = field(default_factory=bytearray)
 
     @property
@@ -102,8 +116,8 @@ class Decoder:
     def feed(self, data: bytes) -> None:
         """Take in what came. Raises Refused once it is more than one connection may send."""
         self.taken += len(data)
-        if self.taken > MOST:
-            raise Refused(f"it has sent more than {MOST >> 20} MiB")
+        if self.taken > self.most:
+            raise Refused(f"it has sent more than {self.most >> 20} MiB")
         self._held += data
 
     def next(self) -> Message | None:
@@ -303,6 +317,7 @@ class Channel:
         self._reader, self._writer = reader, writer
         self._decoder = Decoder()
         self._seal: Seal | None = None
+        self._opened = time.monotonic()
         self._began = 0.0  # when the message began that is not whole yet
         self.is_trusted = False  # both sides have proved that they have the same token
 
@@ -320,18 +335,25 @@ class Channel:
                 data = await self._reader.read(_AT_ONCE)  # end of a task (cpython#86296)
             if not data:
                 raise ConnectionError("the connection was closed")
+            self._decoder.most = MOST + int((now - self._opened) * MORE_EACH_SECOND)
             self._decoder.feed(data)
         self._began = 0.0
         return message
 
     def send(self, message: Message) -> None:
-        """Send a message. Never waits: who takes nothing is given up. Raises ConnectionError."""
+        """Send a message. Never waits: who takes nothing is given up. Raises ConnectionError, and
+        ValueError for one that is too large.
+        """
+        self.send_body(make_body(message))
+
+    def send_body(self, body: bytes) -> None:
+        """Send a message of which the body is made already. Raises ConnectionError."""
         if self._writer.is_closing():
             raise ConnectionError("the connection was closed")
         if self._writer.transport.get_write_buffer_size() > _MOST_UNSENT:
             self.close()
             raise ConnectionError("the other side takes nothing more")
-        self._writer.write(pack(message, self._seal))
+        self._writer.write(pack_body(body, self._seal))
 
     def close(self) -> None:
         """Let go at once, with what was not sent."""

@@ -6,7 +6,7 @@ not known is none. Times are seconds; `at` is on the sender's monotonic clock.
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..base.json_codec import Misfit, from_json, to_json
 from ..base.lazy_dataclass import dataclass
@@ -82,9 +82,22 @@ class Report:
 
 @dataclass(frozen=True)
 class RankLooks:
-    """One rank of a report, with its looks and logs."""
+    """One rank of a report: all but its looks and children, and a summary of these
+    (look_summary.py).
+    """
 
     facts: RankFacts
+    looks: Any = ()
+    parts: Any = ()
+
+
+@dataclass(frozen=True)
+class LookDetails:
+    """What the lead asked for: stacks by their hash, texts by pid. `is_last`: no more follow."""
+
+    stacks: Any = ()
+    texts: Any = ()
+    is_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,6 +138,16 @@ class LookNow:
 
 
 @dataclass(frozen=True)
+class WantDetails:
+    """A node is to tell these stacks, of those that it reported, and the texts of the looks at
+    these processes.
+    """
+
+    stacks: tuple[str, ...]
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Judged:
     """What came of an inquiry: a verdict on all nodes, or why there is none yet."""
 
@@ -139,20 +162,23 @@ class Judged:
 
 # ---- there and back ------------------------------------------------------------------------------
 
-Said = Join | Digest | Echo | Report | RankLooks | Leave | Beat | LookNow | Judged
+FromNode = Join | Digest | Echo | Report | RankLooks | LookDetails | Leave
+Said = FromNode | Beat | LookNow | WantDetails | Judged
 KINDS: dict[str, type] = {
     "join": Join,
     "digest": Digest,
     "echo": Echo,
     "report": Report,
     "looks": RankLooks,
+    "details": LookDetails,
     "leave": Leave,
     "beat": Beat,
     "look": LookNow,
+    "want": WantDetails,
     "judged": Judged,
 }
-FROM_NODE = (Join, Digest, Echo, Report, RankLooks, Leave)
-FROM_LEAD = (Beat, LookNow, Judged, Leave)
+FROM_NODE = (Join, Digest, Echo, Report, RankLooks, LookDetails, Leave)
+FROM_LEAD = (Beat, LookNow, WantDetails, Judged, Leave)
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 

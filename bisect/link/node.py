@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from ..base.json_codec import to_json
 from ..base.rank_facts import RankFacts
 from .channel import (
     LARGEST,
@@ -24,6 +27,7 @@ from .channel import (
     open_channel,
 )
 from .lead import LEASE
+from .look_summary import LookSummary
 from .messages import (
     FROM_LEAD,
     Beat,
@@ -32,11 +36,13 @@ from .messages import (
     Join,
     Judged,
     Leave,
+    LookDetails,
     LookNow,
     NodeWord,
     RankLooks,
     Report,
     Said,
+    WantDetails,
     decode,
     encode,
 )
@@ -48,6 +54,7 @@ _CONNECT_LIMIT = 2.0
 _LAST_LIMIT = 1.0  # seconds for the last message to leave
 _AGAIN_FIRST, _AGAIN_LAST = 0.5, 5.0  # seconds between two tries to find the lead
 _SOON = 20.0  # seconds for which it is tried often
+_MOST_OF_MESSAGE = LARGEST - 4096  # bytes: masks may be longer than what they hide
 _MOST_LOOKS = 48 << 20  # bytes of the looks of one report: what a connection may send is bounded
 
 # Where the lead may be, and what to prove to it; asked anew for each try.
@@ -71,6 +78,7 @@ class NodeLink:
         self.others: dict[str, tuple[float, NodeWord]] = {}  # by node: when it was heard last
         self.refused = ""  # why the last one that was found did not take us
         self.was_led = False
+        self._told: list[LookSummary] = []  # of the last report, a rank each
 
     @property
     def node(self) -> str:
@@ -150,10 +158,10 @@ class NodeLink:
 
     def report(self, report: Report, ranks: Sequence[RankFacts]) -> None:
         """Tell the lead what we know. Raises ConnectionError."""
-        fitting = [*_fit(ranks)]
+        self._told = fitting = [*_fit(ranks)]
         self._send(replace(report, looks=len(fitting)))
-        for facts in fitting:
-            self._send(RankLooks(facts))
+        for one in fitting:
+            self._send(RankLooks(one.ranks[0], one.looks[0], one.parts))
 
     def answer(self, inquiry: int, tell: Callable[[], None]) -> bool:
         """Have `tell` report what we know, unless the lead has judged this inquiry already; return
@@ -224,12 +232,24 @@ class NodeLink:
         elif isinstance(said, LookNow):
             self.asked = said.inquiry
             self._wake()
+        elif isinstance(said, WantDetails):
+            self._give_details(said)
         elif isinstance(said, Leave):  # it is not lost: it has nothing more to say
             self.was_led, self.others = False, {}
         elif isinstance(said, Judged):
             self.asked, self.judged = 0, said
             self._news.set()
             self._wake()
+
+    def _give_details(self, wanted: WantDetails) -> None:
+        """Tell what is wanted of the last report, in messages that are not too long."""
+        for one in self._told:
+            stacks, texts = one.give_details(wanted.stacks, wanted.pids)
+            for part in _split(stacks):
+                self._send(LookDetails(stacks=part))
+            for part in _split(texts):
+                self._send(LookDetails(texts=part))
+        self._send(LookDetails(is_last=True))
 
     async def _tell_digests(self, channel: Channel) -> None:
         last, told_at = None, 0.0
@@ -305,23 +325,38 @@ async def _open_at(
     return None, refused
 
 
-def _fit(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+def _fit(ranks: Sequence[RankFacts]) -> list[LookSummary]:
     """Return the ranks with as many of their looks as one message, and all together, may hold."""
-    from ..base.json_codec import to_json
-    from .channel import pack
-
     fitting, left = [], _MOST_LOOKS
     for facts in ranks:
-        for one in _ever_smaller(facts):
-            try:
-                size = len(pack({"t": "looks", "facts": to_json(one)}))
-            except ValueError:
-                continue
-            if size <= min(left, LARGEST - 4096):  # masks may be longer than what they hide
+        for smaller in _ever_smaller(facts):
+            one = LookSummary((smaller,))
+            size = _size_of(to_json(RankLooks(one.ranks[0], one.looks[0], one.parts)))
+            if size <= min(left, _MOST_OF_MESSAGE):
                 fitting.append(one)
                 left -= size
                 break
     return fitting
+
+
+def _split(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield parts of this, each of which a message may hold; without what none may hold."""
+    part: dict[str, Any] = {}
+    left = _MOST_OF_MESSAGE
+    for name, one in told.items():
+        size = _size_of(one) + len(name) + 8
+        if size > left and part:
+            yield part
+            part, left = {}, _MOST_OF_MESSAGE
+        if size <= left:
+            part[name] = one
+            left -= size
+    if part:
+        yield part
+
+
+def _size_of(value: Any) -> int:
+    return len(json.dumps(value, separators=(",", ":")))
 
 
 def _ever_smaller(facts: RankFacts) -> list[RankFacts]:

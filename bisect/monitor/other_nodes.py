@@ -380,55 +380,70 @@ class OtherNodes:
     async def _judge(
         self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
-        """Return the verdict on all nodes, or who is at work."""
-        from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
-        from ..diagnosis.proof_of_hang import find_proof_of_hang
-        from ..diagnosis.snapshot import Snapshot
+        judged, joint = await judge_answers(self._node, answers, unseen, asker, self.list_ports())
+        self._joint = joint or self._joint
+        return judged
 
-        order = sorted(answers, key=lambda one: (one.join.node != self._node, one.join.node))
-        nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
-        ended = asker.report.ended
-        if any(one.report.ended == "crash" for one in answers):  # while another one asked
-            ended = "crash"
-        if ended in ("still", "late"):
-            at_work = await call_in_thread(find_who_goes_on, nodes)
-            if at_work:
-                return Judged(0, goes_on=at_work)
-        unheard = await self._find_unheard(nodes) if not unseen else []
-        lost = [*map(describe_as_lost, unseen), *unheard]
-        still = ended if ended in ("still", "late", "busy", "left") else None
-        clocks = [
-            ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
-            for a in order
-            if a.clock_ahead is not None
-        ]
-        joint = await call_in_thread(judge_nodes, nodes, still, lost, clocks)
-        seen = Snapshot(joint.ranks)
-        proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
-        proof = proof or next((a.report.proof for a in order if a.report.proof), "")
-        verdict = add_nodes(joint.verdict, order, unseen)
-        never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
-        verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
-        self._joint = replace(joint, verdict=verdict)
-        is_over = any(one.report.is_over for one in order)
-        return Judged(0, verdict, proof=proof, is_over=is_over)
 
-    async def _find_unheard(self, nodes: Sequence[RecordedNode]) -> list[LostNode]:
-        """Return the hosts of ranks that no node has told of, where the network does not reach them
-        any more: the host was lost before its monitor had found us.
-        """
-        from ..collect.nodes import find_unheard
-        from ..diagnosis.rank_connections import OFTEN
+async def judge_answers(
+    lead: str,
+    answers: Sequence[NodeAnswer],
+    unseen: Sequence[Unseen],
+    asker: NodeAnswer,
+    ports: Sequence[int] = (),
+) -> tuple[Judged, JointJudgement | None]:
+    """Return what the nodes are told, and what it rests on: the verdict on all of them, or who is
+    at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
+    no node has told of are reached.
+    """
+    from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
+    from ..diagnosis.proof_of_hang import find_proof_of_hang
+    from ..diagnosis.snapshot import Snapshot
 
-        absent, hosts = await call_in_thread(find_unheard, nodes)
-        ports, lost = self.list_ports(), []
-        for one in hosts[:_MOST_UNHEARD]:
-            if one.resent < OFTEN and not (ports and await is_out_of_reach(one.address, ports[0])):
-                continue
-            name = await find_name(one.address) or one.address
-            ranks = absent if len(hosts) == 1 else ()  # of several nothing says which has which
-            lost.append(LostNode(name, ranks, None, "", one.address))
-        return lost
+    order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
+    nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
+    ended = asker.report.ended
+    if any(one.report.ended == "crash" for one in answers):  # while another one asked
+        ended = "crash"
+    if ended in ("still", "late"):
+        at_work = await call_in_thread(find_who_goes_on, nodes)
+        if at_work:
+            return Judged(0, goes_on=at_work), None
+    unheard = await find_unheard_nodes(nodes, ports) if not unseen else []
+    lost = [*map(describe_as_lost, unseen), *unheard]
+    still = ended if ended in ("still", "late", "busy", "left") else None
+    clocks = [
+        ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
+        for a in order
+        if a.clock_ahead is not None
+    ]
+    joint = await call_in_thread(judge_nodes, nodes, still, lost, clocks)
+    seen = Snapshot(joint.ranks)
+    proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
+    proof = proof or next((a.report.proof for a in order if a.report.proof), "")
+    verdict = add_nodes(joint.verdict, order, unseen)
+    never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
+    verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
+    is_over = any(one.report.is_over for one in order)
+    return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
+
+
+async def find_unheard_nodes(nodes: Sequence[RecordedNode], ports: Sequence[int]) -> list[LostNode]:
+    """Return the hosts of ranks that no node has told of, where the network does not reach them any
+    more: the host was lost before its monitor had found us.
+    """
+    from ..collect.nodes import find_unheard
+    from ..diagnosis.rank_connections import OFTEN
+
+    absent, hosts = await call_in_thread(find_unheard, nodes)
+    lost = []
+    for one in hosts[:_MOST_UNHEARD]:
+        if one.resent < OFTEN and not (ports and await is_out_of_reach(one.address, ports[0])):
+            continue
+        name = await find_name(one.address) or one.address
+        ranks = absent if len(hosts) == 1 else ()  # of several nothing says which has which
+        lost.append(LostNode(name, ranks, None, "", one.address))
+    return lost
 
 
 def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:

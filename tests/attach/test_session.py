@@ -20,12 +20,12 @@ from hangbisect.attach.jobs import FoundJobs, Job, find_jobs
 from hangbisect.attach.node_messages import (
     MessageReader,
     put_together,
-    read_stacks,
     read_summary,
 )
 from hangbisect.attach.nodes import PACKAGE
 from hangbisect.attach.session import AttachRequest, attach_to_job
 from hangbisect.base.proc import read_stat
+from hangbisect.link.look_summary import read_stacks
 
 Start = Callable[..., subprocess.Popen[str]]
 DEADLINE = 60.0  # seconds
@@ -209,8 +209,8 @@ def test_this_machine_answers_who_asks_in_two_steps_and_ends_the_job_when_told(
     assert hear() == {"is": "ready", "ranks": 2}
     tell(**{"is": "look"})
     heard = read_summary(hear())
-    tell(**{"is": "details", "of": {"": {"stacks": sorted(heard.stacks), "pids": []}}})
-    facts = put_together(heard, read_stacks(hear()), {})
+    tell(**{"is": "details", "of": {"": {"stacks": sorted(heard.looks.stacks), "pids": []}}})
+    facts = put_together(heard, read_stacks(hear()["stacks"]), {})
     assert [one.rank for one in facts.ranks] == [0, 1]
     assert (facts.world, facts.launcher) == (2, None)  # it has ranks, and is none of them
     looks = facts.ranks[1].looks

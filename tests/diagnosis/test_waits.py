@@ -355,6 +355,23 @@ def test_a_read_waits_for_what_its_descriptor_is(descriptor: Descriptor, expecte
     assert waits(look("step train.py:1", call="read", descriptors=(descriptor,))).kind == expected
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        "cudaStreamSynchronize",
+        "cuCtxSynchronize",
+        "hipStreamSynchronize",
+        "hsa_signal_wait_scacquire",
+        "rocr::core::InterruptSignal::WaitRelaxed",
+    ],
+)
+def test_a_wait_for_a_gpu_is_told_by_its_native_frames(function: str) -> None:
+    seen = look("step train.py:1", call="", state="R")
+    frames = (Frame(function, "<native>", 0, native=True), *seen.threads[0].frames)
+    seen = replace(seen, threads=(replace(seen.threads[0], frames=frames),))
+    assert waits(seen).kind == "device"
+
+
 def test_an_interrupted_call_that_goes_on_is_known_by_where_it_sleeps() -> None:
     again = look("step train.py:1", call="restart_syscall", wchan="hrtimer_nanosleep")
     assert waits(again).kind == "sleep"

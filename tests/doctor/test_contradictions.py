@@ -6,11 +6,12 @@ import pytest
 from hangbisect.base.rank_facts import Gpu
 from hangbisect.doctor import contradictions
 from hangbisect.doctor.devices import Devices
+from hangbisect.evidence.machine import NO_DRIVER as NO_DRIVER_HERE
 
 from .made_up import TORCHRUN, levels, said, setting
 
 FOUR = Devices(tuple(Gpu(index, "H100") for index in range(4)))
-NONE = Devices(missing="There is no NVIDIA driver here: nothing is known of GPUs.")
+NONE = Devices(missing=NO_DRIVER_HERE)
 
 
 @pytest.mark.parametrize(

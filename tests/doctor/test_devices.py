@@ -11,6 +11,7 @@ from hangbisect.doctor import devices
 from hangbisect.doctor.devices import Devices, parse_peers
 from hangbisect.doctor.examination import CheckedProcess
 from hangbisect.evidence.gpu_errors import parse_kernel_log
+from hangbisect.evidence.machine import NO_DRIVER as NO_DRIVER_HERE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ GIB = 1 << 30
 TWO = Devices(
     tuple(Gpu(i, "H100", memory_used=0, memory_total=80 * GIB) for i in range(2)), pairs=1
 )
-NO_DRIVER = Devices(missing="There is no NVIDIA driver here: nothing is known of GPUs.")
+NO_DRIVER = Devices(missing=NO_DRIVER_HERE)
 
 
 def test_pairs_without_direct_access() -> None:

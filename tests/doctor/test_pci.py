@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 
+import pytest
 from hangbisect.doctor import devices
 from hangbisect.doctor.devices import Between, acs_control
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import levels
+from .made_up import levels, setting
 
 
 def configuration(*capabilities: tuple[int, bytes]) -> bytes:
@@ -55,3 +56,26 @@ def test_iommu_and_acs_matter_to_several_gpus_of_a_real_machine() -> None:
     ):
         assert levels(devices.iommu, harmless) == levels(devices.acs, harmless) == ["ok"]
     assert levels(devices.acs, Between(2, unread=3)) == ["unknown"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (Between(8, nodes=2, gpu_nodes=(0, 1), core_nodes=(0, 1), balances=True), "warning"),
+        (Between(8, nodes=2, gpu_nodes=(0, 1), core_nodes=(0,)), "warning"),
+        (Between(8, nodes=2, gpu_nodes=(0, 1), core_nodes=(0, 1)), "ok"),
+        (Between(4, nodes=2, gpu_nodes=(1,), core_nodes=(1,)), "ok"),
+        (Between(8, nodes=1, gpu_nodes=(0,), core_nodes=(0,), balances=True), "ok"),
+        (Between(8, nodes=2, core_nodes=(0,)), "ok"),  # a machine that does not say where they are
+        (Between(1), "ok"),
+    ],
+)
+def test_memory_and_cores_are_to_be_near_the_gpus(facts: Between, expected: str) -> None:
+    assert levels(devices.numa, facts) == [expected]
+
+
+def test_both_that_is_amiss_is_said() -> None:
+    facts = Between(8, nodes=2, gpu_nodes=(0, 1), core_nodes=(0,), balances=True)
+    first, second = (finding.value for finding in devices.numa(setting(), facts))
+    assert "/proc/sys/kernel/numa_balancing" in first
+    assert second.startswith("no core of NUMA node 1 may be used")

@@ -15,7 +15,12 @@ import time
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.gpu_errors import KERNEL_LOG, parse_kernel_log, read_gpu_errors
+from hangbisect.evidence.gpu_errors import (
+    KERNEL_LOG,
+    describe_gpu_error,
+    parse_kernel_log,
+    read_gpu_errors,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +141,105 @@ def test_what_the_driver_asks_for_to_recover_a_gpu(action: str, kind: str, meani
     )
     (one,) = parse_kernel_log([record(line)])
     assert (one.kind, one.meaning) == (kind, meaning)
+
+
+# AMD's driver: a training that hung on MI300X (ROCm/legacy-rocm-build#4021), RCCL's tests on more
+# than two GPUs (amd-gfx, "Queue preemption failed"), a page fault as the kernel's documentation has
+# it (Documentation/gpu/amdgpu/debugging.rst), errors of memory and links (amdgpu_ras.c).
+@pytest.mark.parametrize(
+    ("line", "bus", "kind", "meaning", "pid"),
+    [
+        (
+            "amdgpu 0000:dd:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) "
+            "detected!",
+            "0000:dd:00",
+            "stopped",
+            "uncorrectable hardware error",
+            None,
+        ),
+        (
+            "amdgpu 0000:3d:00.0: amdgpu: The cp might be in an unrecoverable state due to an "
+            "unsuccessful queues preemption",
+            "0000:3d:00",
+            "stopped",
+            "the GPU's scheduler does not answer",
+            None,
+        ),
+        (
+            "amdgpu 0048:0f:00.0: amdgpu: Queue preemption failed for queue with doorbell_id: 80",
+            "0048:0f:00",
+            "stopped",
+            "the GPU's scheduler does not answer",
+            None,
+        ),
+        (
+            "amdgpu 0048:0f:00.0: amdgpu: GPU reset begin!. Source: 4",
+            "0048:0f:00",
+            "stopped",
+            "the driver resets the GPU",
+            None,
+        ),
+        (
+            "amdgpu 0000:03:00.0: amdgpu: device lost from bus!",
+            "0000:03:00",
+            "lost",
+            "GPU has fallen off the bus",
+            None,
+        ),
+        (
+            "amdgpu 0000:2b:00.0: amdgpu: [mmhub0] no-retry page fault (src_id:0 ring:157 vmid:8 "
+            "pasid:32777, for process python pid 4381 thread python pid 4381)",
+            "0000:2b:00",
+            "access",
+            "GPU memory page fault",
+            4381,
+        ),
+        (
+            "amdgpu 0000:0b:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block",
+            "0000:0b:00",
+            "memory",
+            "errors of its memory that were not corrected",
+            None,
+        ),
+        (
+            "amdgpu 0000:0b:00.0: socket: 0, die: 1, 3 new uncorrectable hardware errors detected "
+            "in xgmi_wafl block",
+            "0000:0b:00",
+            "link",
+            "errors of its links to other GPUs (XGMI)",
+            None,
+        ),
+        (
+            "amdgpu 0000:01:00.0: [drm:amdgpu_job_timedout [amdgpu]] *ERROR* ring comp_1.0.0 "
+            "timeout, signaled seq=3, emitted seq=4",
+            "0000:01:00",
+            "stopped",
+            "a queue of the GPU has not advanced in time",
+            None,
+        ),
+    ],
+)
+def test_what_a_line_of_amds_driver_says(
+    line: str, bus: str, kind: str, meaning: str, pid: int | None
+) -> None:
+    (found,) = parse_kernel_log([record(line)])
+    assert (found.bus, found.kind, found.meaning, found.pid) == (bus, kind, meaning, pid)
+    assert describe_gpu_error(found) == f"GPU {bus}: {meaning}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "amdgpu 0000:c3:00.0: amdgpu: no uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:c3:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block",
+        "amdgpu 0000:c3:00.0: amdgpu: 7 correctable hardware errors detected in umc block",
+        "amdgpu 0000:c3:00.0: amdgpu: SRAM ECC is active.",
+        "amdgpu: [drm] ring comp_1.1.0 uses VM inv eng 5 on hub 0",
+        "amdgpu 0000:c3:00.0: amdgpu: GPU reset(1) succeeded!",
+    ],
+)
+def test_what_of_amds_driver_is_no_error(line: str) -> None:
+    assert parse_kernel_log([record(line)]) == ()
 
 
 def test_what_was_before_the_job_is_left_out() -> None:

@@ -242,7 +242,8 @@ def test_a_rank_has_its_python_stacks_and_a_child_that_is_no_python_has_none(
     assert {one.name for one in rank.threads} == {"MainThread", "helper"}
     assert rank.rung == "py-spy"
     assert f"wait_for_rank_1 ({script.name}:4)" in rank.dump
-    assert (other.threads, other.rung, other.missing) == ((), "proc", ())
+    assert (other.threads, other.rung) == ((), "proc")
+    assert not [one for one in other.missing if "stack" in one]
 
 
 def test_where_nothing_reads_a_rank_from_outside_its_own_dump_counts(

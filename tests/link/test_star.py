@@ -135,6 +135,21 @@ def test_all_look_when_the_clock_of_one_runs_out_and_all_hear_one_answer() -> No
     run(test())
 
 
+def test_looks_of_all_ranks_come_whole_to_who_judges() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            await until(lambda: all(one.is_led for one in nodes))
+            seen = [rank(0, SLEEP, SLEEP, host="n1"), rank(1, SLEEP, host="n2")]
+            nodes[0].report(report_of(join_of(0), asks=True), seen[:1])
+            nodes[1].report(report_of(join_of(1), asks=True), seen[1:])
+            assert await nodes[0].wait_for_judgement() is not None
+            found = [one.facts for _, one in sorted(made.answers.items())]
+            assert found == [(seen[0],), (seen[1],)]
+
+    run(test())
+
+
 def test_a_node_that_is_gone_is_named_with_its_last_word() -> None:
     async def test() -> None:
         async with star() as made:
@@ -180,7 +195,7 @@ def test_the_lead_knows_by_how_much_a_clock_is_wrong() -> None:
 
 def test_nodes_hear_of_each_other_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is cut off soon after that has to know whom it does not see any more."""
-    monkeypatch.setattr("hangbisect.link.lead._ROSTER_EVERY", 1_000_000)
+    monkeypatch.setattr("hangbisect.link.lead._ROSTER_BEATS", 1_000_000)
 
     async def test() -> None:
         async with star() as made:
@@ -188,6 +203,29 @@ def test_nodes_hear_of_each_other_as_they_come(monkeypatch: pytest.MonkeyPatch) 
             await until(lambda: "0" in nodes[0].others)
             nodes.append(made.node(1))
             await until(lambda: all(set(one.others) == {"0", "1"} for one in nodes))
+
+    run(test())
+
+
+def test_beats_tell_of_all_nodes_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many nodes at once each beat would be as long as the job is large."""
+    monkeypatch.setattr("hangbisect.link.lead._FEW_NODES", 0)
+    monkeypatch.setattr("hangbisect.link.lead.BEAT_EVERY", 0.02)
+
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number, world_size=40) for number in range(40)]
+            heard: list[int] = []
+            hear = nodes[0]._hear
+
+            def note(said: Any) -> None:
+                heard.append(len(getattr(said, "nodes", None) or ()))
+                hear(said)
+
+            nodes[0]._hear = note  # type: ignore[method-assign]
+            names = {str(number) for number in range(40)}
+            await until(lambda: all(set(one.others) == names for one in nodes))
+            assert max(heard) <= 8
 
     run(test())
 

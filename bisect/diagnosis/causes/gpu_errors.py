@@ -1,4 +1,5 @@
-"""Errors of a GPU that its driver reported: Xid and SXid in the kernel's log, and what NVML says.
+"""Errors of a GPU that its driver reported in the kernel's log (Xid and SXid, AMD's without a
+number), and what NVML says.
 
 The driver names a place on the PCI bus; NVML says which GPU is there, and who uses it. Of a GPU
 that is lost NVML does not know who used it: then it is that of the rank which was given it.
@@ -73,9 +74,8 @@ def _reported(kinds: Collection[GpuErrorKind], words: str) -> LooksFor:
         if not found:
             return None
         error, where, trust = max(found, key=lambda one: (one[2], -one[0].at))
-        name = "SXid" if error.of_switch else "Xid"
         ago = format_seconds(max(0.0, scene.job.now - error.at))
-        sentence = f"{where}: {name} {error.code}, {error.meaning}, {ago} ago"
+        sentence = f"{where}: {error.title}, {ago} ago"
         return Found(sentence, {"where": where}, trust, doubtful=trust < 1.0)
 
     return looks_for
@@ -140,7 +140,8 @@ _reports_link = _reported(
 # ---- causes --------------------------------------------------------------------------------------
 
 _CATALOGUE = "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html"
-_WHO_SAYS = "`sudo dmesg | grep -i -e xid -e nvrm` on this machine has all of it"
+_WHO_SAYS = "`sudo dmesg | grep -i -e xid -e nvrm -e amdgpu` on this machine has all of it"
+_RESET = "nvidia-smi --gpu-reset (AMD: amd-smi reset --gpureset)"
 
 CAUSES = (
     KnownCause(
@@ -154,10 +155,10 @@ CAUSES = (
         why="{where} answers nobody any more: what its rank queued there never ends, and the "
         "others wait for that rank.",
         avoid=(
-            "take the machine out of the job (drain the node) and restart it; nvidia-smi "
-            "--gpu-reset is enough where only a reset is asked for",
+            "take the machine out of the job (drain the node) and restart it; "
+            f"{_RESET} is enough where only a reset is asked for",
             _WHO_SAYS,
-            "CUDA_VISIBLE_DEVICES without the GPU in question",
+            "CUDA_VISIBLE_DEVICES (AMD: HIP_VISIBLE_DEVICES) without the GPU in question",
         ),
         references=(
             _CATALOGUE,
@@ -177,8 +178,7 @@ CAUSES = (
         why="The driver asked {where} in vain: calls into it take minutes, or do not come back, "
         "until the GPU is reset.",
         avoid=(
-            "nvidia-smi --gpu-reset, or restart the machine; another driver version if it comes "
-            "again",
+            f"{_RESET}, or restart the machine; another driver version if it comes again",
             _WHO_SAYS,
         ),
         references=(
@@ -200,9 +200,9 @@ CAUSES = (
         why="The driver stops the work of a process on {where} whose memory was hit; what its rank "
         "queued there never ends, and the others wait for that rank.",
         avoid=(
-            "nvidia-smi --gpu-reset, so that bad rows are replaced; take the machine out of the "
-            "job if it comes again",
-            "`nvidia-smi -q -d ECC,ROW_REMAPPER` says what there is",
+            f"{_RESET}, so that bad rows are replaced; take the machine out of the job if it "
+            "comes again",
+            "`nvidia-smi -q -d ECC,ROW_REMAPPER` (AMD: amd-smi metric --ecc) says what there is",
         ),
         references=(_CATALOGUE, "leptonai/gpud#1174"),
         outcomes=("hang", "interrupted", "crash"),
@@ -234,7 +234,7 @@ CAUSES = (
         avoid=(
             "restart the machine with all its GPUs and switches, and Fabric Manager; drain it if "
             "it comes again",
-            "`nvidia-smi nvlink -s` and `nvidia-smi nvlink -e` say which link",
+            "`nvidia-smi nvlink -s` and `nvidia-smi nvlink -e` (AMD: amd-smi xgmi) say which link",
             "to find out: NCCL_P2P_DISABLE=1. It costs bandwidth: all data between GPUs then takes "
             "the way through host memory, many times slower: no lasting remedy",
         ),

@@ -39,7 +39,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
         )
         summary = Summary(machine(name, replace(rank, looks=looks)))
         told = {"ready": {"is": "ready"}, "seen": summary.message()}
-        told["more"] = summary.details(summary.stacks, [7])
+        told["more"] = summary.details(summary.looks.stacks, [7])
         told["ended"] = {"is": "ended", "ended": [7, 8], "left": [9]}
         for what, message in told.items():
             Path(f"{name}.{what}").write_bytes(write_message(name, message))
@@ -118,7 +118,7 @@ def test_a_machine_that_goes_before_it_tells_its_stack_costs_no_other_one(client
 def test_a_stack_that_is_not_the_one_that_was_asked_for_is_no_answer(client: Client) -> None:
     node = client("n0")
     other = Summary(machine("n0", holds_a_lock(0, 7)))
-    Path("n0.more").write_bytes(write_message("n0", other.details(other.stacks, [])))
+    Path("n0.more").write_bytes(write_message("n0", other.details(other.looks.stacks, [])))
     assert seen(ask(node)) == ["it does not tell the stacks that it has"]
 
 

@@ -13,12 +13,12 @@ from hangbisect.attach.node_messages import (
     MessageReader,
     Summary,
     put_together,
-    read_stacks,
     read_summary,
     write_message,
 )
 from hangbisect.base.process_facts import AwaitedFile, Frame
 from hangbisect.base.rank_facts import RankFacts
+from hangbisect.link.look_summary import read_stacks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,9 +30,9 @@ def tell(facts: NodeFacts) -> NodeFacts:
     summary = Summary(facts)
     first = json.loads(json.dumps(summary.message()))
     heard = read_summary(first)
-    pids = [pid for place in range(len(facts.ranks)) for pid in heard.pids_of(place)]
-    second = json.loads(json.dumps(summary.details(heard.stacks, pids)))
-    return put_together(heard, read_stacks(second), second["texts"])
+    pids = [pid for place in range(len(facts.ranks)) for pid in heard.looks.pids_of(place)]
+    second = json.loads(json.dumps(summary.details(heard.looks.stacks, pids)))
+    return put_together(heard, read_stacks(second["stacks"]), second["texts"])
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,18 +58,18 @@ def test_what_two_looks_or_two_ranks_share_is_told_once() -> None:
     ranks = [replace(waits_for_a_child(n), looks=looks) for n in range(8)]
     summary = Summary(machine("a", *ranks))
     size = len(json.dumps(summary.message()))
-    assert len(summary.stacks) == 1
-    assert size < 10_000 < len(json.dumps(summary.details(summary.stacks, ())))
+    assert len(summary.looks.stacks) == 1
+    assert size < 10_000 < len(json.dumps(summary.details(summary.looks.stacks, ())))
 
 
 def test_a_question_to_another_node_of_the_same_step_is_not_answered() -> None:
     """Its answer would be taken for that to the question which comes next."""
     summary = Summary(machine("n1", waits_for_a_child(0)))
     summary.message()
-    asked = {"is": "details", "of": {"n1": {"stacks": [*summary.stacks], "pids": [7]}}}
+    asked = {"is": "details", "of": {"n1": {"stacks": [*summary.looks.stacks], "pids": [7]}}}
     assert make_details("n0", summary, asked) is None
     told = make_details("n1", summary, asked)
-    assert told == summary.details(summary.stacks, [7])
+    assert told == summary.details(summary.looks.stacks, [7])
 
 
 def test_ranks_in_the_same_places_are_of_one_kind() -> None:
@@ -77,7 +77,7 @@ def test_ranks_in_the_same_places_are_of_one_kind() -> None:
     heard = read_summary(
         Summary(machine("a", waits_for_a_child(0), waits_for_a_child(1), other)).message()
     )
-    kinds = [heard.kind_of(place) for place in range(3)]
+    kinds = [heard.looks.kind_of(place) for place in range(3)]
     assert kinds[0] == kinds[1] != kinds[2]
 
 
@@ -137,7 +137,7 @@ def test_no_summary_is_a_sentence(facts: object, looks: object, parts: object) -
     ):
         try:
             heard = read_summary(wrong)
-            put_together(heard, dict.fromkeys(heard.stacks, POLLS), {})
+            put_together(heard, dict.fromkeys(heard.looks.stacks, POLLS), {})
         except ValueError as error:
             told = str(error)
         else:

@@ -45,7 +45,7 @@ def answer(told: NodeFacts) -> bytes:
     summary = Summary(told)
     first = summary.message()
     pids = [one.pid or 0 for one in told.ranks]
-    said = [{"is": "ready"}, first, summary.details(summary.stacks, pids)]
+    said = [{"is": "ready"}, first, summary.details(summary.looks.stacks, pids)]
     return b"".join(write_message("", one) for one in said)
 
 

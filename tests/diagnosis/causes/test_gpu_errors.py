@@ -64,6 +64,26 @@ def test_whose_gpu_it_is_is_said(name: str) -> None:
     assert cause.level == "seen"
 
 
+AMDS_LINES: Mapping[str, str] = {
+    "gpu-lost": "amdgpu 0000:03:00.0: amdgpu: device lost from bus!",
+    "gpu-stopped": "amdgpu 0000:03:00.0: amdgpu: GPU reset begin!. Source: 4",
+    "gpu-memory-errors": "amdgpu 0000:03:00.0: 1 uncorrectable hardware errors detected in umc "
+    "block",
+    "gpu-illegal-access": "amdgpu 0000:03:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 "
+    "ring:24 vmid:8 pasid:32777, for process python pid 103 thread python pid 103)",
+    "nvlink-error": "amdgpu 0000:03:00.0: 1 uncorrectable hardware errors detected in xgmi_wafl "
+    "block",
+}
+
+
+@pytest.mark.parametrize("name", AMDS_LINES)
+def test_amds_driver_says_the_same_without_a_number(name: str) -> None:
+    cause = causes_of(standing(machine(*errors(AMDS_LINES[name]))))[name]
+    assert cause.matched[0].startswith("GPU 3 (0000:03:00) of rank 3: ")
+    assert "Xid" not in cause.matched[0]
+    assert cause.level == "seen"
+
+
 def test_a_gpu_that_nvml_calls_lost_needs_no_line() -> None:
     on = machine(pids=(), state="lost", said="NVML says that it is lost (memory: GPU is lost)")
     cause = causes_of(standing(on))["gpu-lost"]

@@ -59,8 +59,8 @@ class Shell:
 
     def lines(self) -> list[str]:
         """What programs have printed, without our lines and what was typed."""
-        kept = (line for line in self.terminal.everything() if "got" in line or "status" in line)
-        return [re.sub(r".*?(got .*|status \d+)", r"\1", line) for line in kept]
+        lines = (re.search(r"(got .*|status \d+)", one) for one in self.terminal.everything())
+        return [found.group(1) for found in lines if found is not None]
 
     def end(self) -> None:
         """Close the window."""

@@ -1,0 +1,211 @@
+"""What the monitor that leads the nodes of a large job costs, and how soon it gives the verdict.
+
+    python benchmarks/many_nodes.py [--nodes 1250] [--ranks 8] [--rest 15]
+
+One process is the lead: the link's own (link/lead.py), judging as a monitor does, and writing the
+verdict. Another one is all the nodes: each with a link of its own (link/node.py) over a connection
+of its own, telling of made-up ranks with looks as large as real ones (attach_nodes.py). One rank of
+all reads from a server that does not answer. Counted are the lead's seconds of a processor while
+all join, in a second in which nothing happens, and for the verdict; the time from the first node's
+question to the written verdict; the lead's memory, and the bytes that went between both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from attach_nodes import make_rank
+from hangbisect.base.checkpoints import STARTUP
+from hangbisect.base.client_program import allow_descriptors
+from hangbisect.base.json_codec import to_json
+from hangbisect.base.node_record import NodeClock, make_node_record
+from hangbisect.base.rank_facts import JobFacts, RankFacts
+from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.link.channel import Credentials, make_body
+from hangbisect.link.lead import Lead, NodeAnswer, Unseen
+from hangbisect.link.look_summary import LookSummary
+from hangbisect.link.messages import (
+    Digest,
+    Join,
+    Judged,
+    RankLooks,
+    RankWord,
+    Report,
+    encode,
+)
+from hangbisect.link.node import NodeLink
+from hangbisect.monitor.other_nodes import judge_answers
+
+OURS = Credentials("a large job", b"k" * 16)
+LIMIT = 300.0  # seconds for anything
+
+
+def main() -> int:
+    """Measure, and return 1 where the verdict is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--nodes", type=int, default=1250)
+    parser.add_argument("--ranks", type=int, default=8, help="of each node")
+    parser.add_argument("--rest", type=float, default=15.0, help="seconds in which nothing happens")
+    parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.port:
+        return asyncio.run(be_nodes(args))
+    return asyncio.run(lead_nodes(args))
+
+
+# ---- the lead ------------------------------------------------------------------------------------
+
+
+def used_seconds() -> float:
+    """Return how much of a processor this process has used."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def lead_nodes(args: argparse.Namespace) -> int:
+    """Lead nodes that another process is, and print what it cost."""
+    allow_descriptors(args.nodes)
+    world = args.nodes * args.ranks
+    judged_at = asyncio.get_running_loop().create_future()
+    folder = Path(tempfile.mkdtemp())
+
+    async def judge(
+        answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
+    ) -> Judged:
+        heard = time.monotonic()
+        judged, joint = await judge_answers("0", answers, unseen, asker)
+        if joint is not None:
+            (folder / "verdict.json").write_text(json.dumps(to_json(joint.verdict)))
+        if not judged_at.done():
+            judged_at.set_result((heard, time.monotonic(), len(answers), judged))
+        return judged
+
+    lead = Lead(OURS, "n0000", judge, lambda said: print(f"  lead: {said}", file=sys.stderr))
+    port = await lead.listen("127.0.0.1", 0)
+    words = [sys.executable, __file__, "--port", str(port), "--nodes", str(args.nodes)]
+    words += ["--ranks", str(args.ranks)]
+    nodes = subprocess.Popen(words, stdin=subprocess.PIPE, text=True)
+    assert nodes.stdin is not None
+    try:
+        while not lead._peers:  # they prepare what they are going to report
+            await asyncio.sleep(0.05)
+        before, began = used_seconds(), time.monotonic()
+        while not lead.are_all_there and time.monotonic() < began + LIMIT:
+            await asyncio.sleep(0.05)
+        joined, took = used_seconds() - before, time.monotonic() - began
+        await asyncio.sleep(5.0)
+        before, began = used_seconds(), time.monotonic()
+        await asyncio.sleep(args.rest)
+        rest = (used_seconds() - before) / (time.monotonic() - began)
+        before, asked = used_seconds(), time.monotonic()
+        nodes.stdin.write("ask\n")
+        nodes.stdin.flush()
+        heard, written, answers, judged = await asyncio.wait_for(judged_at, LIMIT)
+        spent = used_seconds() - before
+    finally:
+        nodes.kill()
+        nodes.wait()
+        lead.close()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+    culprit = judged.verdict.ranks.culprit if judged.verdict else ()
+    size = (folder / "verdict.json").stat().st_size / 1e6 if judged.verdict else 0.0
+    print(
+        f"{args.nodes} nodes of {args.ranks} ranks: joined in {took:.1f} s ({joined:.2f} s of a "
+        f"processor), at rest {rest:.1%} of one; {answers} answers {heard - asked:.1f} s after the "
+        f"question, the verdict {written - heard:.1f} s later ({spent:.1f} s of a processor in "
+        f"all); {memory:.0f} MB, verdict.json {size:.2f} MB, culprit {culprit}"
+    )
+    return int(tuple(culprit) != (world // 3,) or answers < args.nodes)
+
+
+# ---- the nodes -----------------------------------------------------------------------------------
+
+
+class PreparedLink(NodeLink):
+    """A node's link that has the looks of its report ready as they are sent: on a real job each
+    node makes its own on a machine of its own.
+    """
+
+    def prepare(self, report: Report, ranks: Sequence[RankFacts]) -> None:
+        """Make what is to be reported."""
+        self._told = [LookSummary((one,)) for one in ranks]
+        looks = [RankLooks(one.ranks[0], one.looks[0], one.parts) for one in self._told]
+        self._prepared = replace(report, looks=len(looks)), [make_body(encode(x)) for x in looks]
+
+    def send_report(self, inquiry: int) -> None:
+        """Report as the lead asks; 0: ask for a verdict."""
+        report, bodies = self._prepared
+        clock = NodeClock(time.monotonic(), time.time())
+        record = replace(report.record, clock=clock)
+        self._send(replace(report, inquiry=inquiry, asks=not inquiry, record=record))
+        for body in bodies:
+            if self._channel is not None:
+                self._channel.send_body(body)
+
+
+class MadeUpNode:
+    """One node: it tells where its ranks are, and what it sees of them once it is asked to look."""
+
+    def __init__(self, number: int, args: argparse.Namespace) -> None:
+        self._number, self._world = number, args.nodes * args.ranks
+        self._ranks = tuple(range(number * args.ranks, (number + 1) * args.ranks))
+        host = f"n{number:04}"
+        join = Join(str(number), host, f"process {number}", self._ranks, self._world)
+        self._port = args.port
+        words = tuple(RankWord(one, "runs", "9 WandbLogger created") for one in self._ranks)
+        self.link = PreparedLink(join, self._find, lambda: Digest(words), self._wake)
+        facts = [replace(make_rank(n, n == self._world // 3), host=host) for n in self._ranks]
+        told = JobFacts(
+            ended="still",
+            pipeline="startup",
+            command=("torchrun", "train.py"),
+            attempt=0,
+            world_size=self._world,
+            local_ranks=self._ranks,
+            table=STARTUP,
+            now=104.0,
+            started=10.0,
+            package="/opt/hangbisect",
+            still=60.0,
+            to_verdict=1.3,
+        )
+        record = make_node_record(host, told, facts, NodeClock(104.0, time.time()))
+        verdict = judge_job(told, facts[:1])
+        self.link.prepare(Report(0, record, verdict, "still", looks=0), facts)
+
+    async def _find(self) -> tuple[list[tuple[str, int]], Credentials]:
+        return [("127.0.0.1", self._port)], OURS
+
+    def _wake(self) -> None:
+        if inquiry := self.link.asked:
+            self.link.answer(inquiry, lambda: self.link.send_report(inquiry))
+
+
+async def be_nodes(args: argparse.Namespace) -> int:
+    """Be all nodes, until standard input says that the clock of the last one has run out."""
+    allow_descriptors(args.nodes)
+    nodes = [MadeUpNode(number, args) for number in range(args.nodes)]
+    tasks = []
+    for node in nodes:
+        tasks.append(asyncio.create_task(node.link.run()))
+        await asyncio.sleep(0.002)
+    await asyncio.to_thread(sys.stdin.readline)
+    nodes[-1].link.send_report(0)
+    await asyncio.sleep(LIMIT)
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.exit(main())
