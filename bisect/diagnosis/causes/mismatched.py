@@ -84,8 +84,8 @@ def _another_call_in_its_place(scene: Scene) -> Found | None:
 
 
 def _a_message_left_out(scene: Scene) -> Found | None:
-    """The logs show that a rank waits for a message of another one, which went on without it; or
-    what went over their connections shows that one was handed less than all others.
+    """A rank waits for a message of another one, or for it to take one, which went on without it:
+    logs show it, or what went over their connections.
     """
     found = find_logged_mismatch(scene, "unsent")
     if found is None:
