@@ -107,6 +107,17 @@ def cannot_meet(agents: Mapping[str, Sequence[Look]]) -> bool:
     return len(ports) > 1 or bool(list_disagreements(commands, others))
 
 
+def meets_elsewhere(looks: Sequence[Look], own: Sequence[Look]) -> bool:
+    """Return whether an agent meets others at another port than that of `own`, and somebody answers
+    there: then it is of another job. One that nobody answers may have the wrong port.
+    """
+    views = [merge_looks(one) for one in (looks, own)]
+    meeting, ours = (find_node_rendezvous(one) if one is not None else None for one in views)
+    if meeting is None or ours is None or not meeting.answers:
+        return False
+    return port_of(meeting.place) != port_of(ours.place)
+
+
 def _is_served_once(command: Sequence[str]) -> bool:
     """Return whether agents meet at one store: etcd may be reached at several places."""
     return not (given(command[: own_words(command)], "--rdzv-backend") or "").startswith("etcd")

@@ -13,6 +13,7 @@ from hangbisect.diagnosis.other_nodes import (
     compare_agents,
     find_node_wait,
     list_disagreements,
+    meets_elsewhere,
 )
 from hangbisect.diagnosis.process_snapshot import merge_looks
 
@@ -190,6 +191,17 @@ def test_a_store_of_several_servers_may_be_asked_at_different_ports() -> None:
         for host, place in zip("ab", ports, strict=True)
     }
     assert not cannot_meet(agents)
+
+
+def test_an_agent_that_is_answered_at_another_port_is_of_another_job() -> None:
+    other = tuple(word.replace("29655", "29700") for word in STATIC)
+    ours = [agent(STATIC, *CONNECTING, sockets=(LISTENS, MINE))]
+    answered = replace(MINE, peer=MINE.peer.replace("29655", "29700"))
+    theirs = [agent(other, *CONNECTING, sockets=(answered,))]
+    assert meets_elsewhere(theirs, ours)
+    assert not meets_elsewhere([agent(other, *CONNECTING)], ours)  # perhaps a wrong port
+    assert not meets_elsewhere([agent(STATIC, *CONNECTING, sockets=(MINE,))], ours)
+    assert not meets_elsewhere(theirs, ())
 
 
 # ---- agents of several nodes ---------------------------------------------------------------------

@@ -50,6 +50,18 @@ def test_nodes_of_a_lead_that_gives_way_look_for_another_one() -> None:
     run(test())
 
 
+def test_a_node_leaves_a_lead_and_finds_the_one_that_it_is_to_have() -> None:
+    async def test() -> None:
+        async with star() as made, star() as other:
+            node = made.node(0)
+            await until(lambda: node.is_led)
+            made.port = other.port
+            node.look_again()
+            await until(lambda: node.is_led and "0" in other.lead._peers)
+
+    run(test())
+
+
 def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
     """A host that does not answer is passed over; what a lead without the token is refused for is
     told.
