@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from host_case import C10D, STATIC, OwnCase, torchrun
 
+_LOST = ("rank-died", "killed-from-outside")
 _MISMATCH = ("rank-conditional-collective", "collective-mismatch", "gloo-mismatch")
 
 _WINDOW = """echo '{"window": %d}' > /tmp/model.json"""
@@ -353,7 +354,7 @@ LATER_CASES: tuple[OwnCase, ...] = (
         command="python restarts_itself.py",
         before=((2, _KILLED_ONCE),),
         culprit=2,
-        causes=("store-key-missing", "other-round", "uneven-rounds", "rank-died"),
+        causes=("store-key-missing", "other-round", "uneven-rounds", *_LOST),
         outcomes=("hang", "silent", "crash"),
         by_stacks=((),),
     ),
