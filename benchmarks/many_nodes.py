@@ -3,8 +3,8 @@
     python benchmarks/many_nodes.py [--nodes 1250] [--ranks 8] [--rest 15]
 
 One process is the lead: the link's own (link/lead.py), judging as a monitor does, and writing the
-verdict. Another one is all the nodes: each with a link of its own (link/node.py) over a connection
-of its own, telling of made-up ranks with looks as large as real ones (attach_nodes.py). One rank of
+verdict. Another one is all the nodes: each with a connection of its own, saying what a node says,
+of made-up ranks with looks as large as real ones (attach_nodes.py). One rank of
 all reads from a server that does not answer. Counted are the lead's seconds of a processor while
 all join, in a second in which nothing happens, and for the verdict; the time from the first node's
 question to the written verdict; the lead's memory, and the bytes that went between both.
@@ -30,21 +30,22 @@ from hangbisect.base.checkpoints import STARTUP
 from hangbisect.base.client_program import allow_descriptors
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.node_record import NodeClock, make_node_record
-from hangbisect.base.rank_facts import JobFacts, RankFacts
+from hangbisect.base.rank_facts import JobFacts
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.link.channel import Credentials, make_body
+from hangbisect.link.channel import Channel, Credentials, Message, make_body, open_channel
 from hangbisect.link.lead import Lead, NodeAnswer, Unseen
 from hangbisect.link.look_summary import LookSummary
 from hangbisect.link.messages import (
     Digest,
     Join,
     Judged,
+    LookDetails,
     RankLooks,
     RankWord,
     Report,
     encode,
 )
-from hangbisect.link.node import NodeLink
+from hangbisect.link.node import DIGEST_EVERY
 from hangbisect.monitor.other_nodes import judge_answers
 
 OURS = Credentials("a large job", b"k" * 16)
@@ -132,47 +133,26 @@ async def lead_nodes(args: argparse.Namespace) -> int:
 # ---- the nodes -----------------------------------------------------------------------------------
 
 
-class PreparedLink(NodeLink):
-    """A node's link that has the looks of its report ready as they are sent: on a real job each
-    node makes its own on a machine of its own.
+class MadeUpNode:
+    """One node: it says what a node's end of the link says (link/node.py), with all of it made
+    ready before: on a real job each node does that on a machine of its own.
     """
 
-    def prepare(self, report: Report, ranks: Sequence[RankFacts]) -> None:
-        """Make what is to be reported."""
-        self._told = [LookSummary((one,)) for one in ranks]
-        looks = [RankLooks(one.ranks[0], one.looks[0], one.parts) for one in self._told]
-        self._prepared = replace(report, looks=len(looks)), [make_body(encode(x)) for x in looks]
-
-    def send_report(self, inquiry: int) -> None:
-        """Report as the lead asks; 0: ask for a verdict."""
-        report, bodies = self._prepared
-        clock = NodeClock(time.monotonic(), time.time())
-        record = replace(report.record, clock=clock)
-        self._send(replace(report, inquiry=inquiry, asks=not inquiry, record=record))
-        for body in bodies:
-            if self._channel is not None:
-                self._channel.send_body(body)
-
-
-class MadeUpNode:
-    """One node: it tells where its ranks are, and what it sees of them once it is asked to look."""
-
     def __init__(self, number: int, args: argparse.Namespace) -> None:
-        self._number, self._world = number, args.nodes * args.ranks
-        self._ranks = tuple(range(number * args.ranks, (number + 1) * args.ranks))
+        self._port, world = args.port, args.nodes * args.ranks
+        ranks = tuple(range(number * args.ranks, (number + 1) * args.ranks))
         host = f"n{number:04}"
-        join = Join(str(number), host, f"process {number}", self._ranks, self._world)
-        self._port = args.port
-        words = tuple(RankWord(one, "runs", "9 WandbLogger created") for one in self._ranks)
-        self.link = PreparedLink(join, self._find, lambda: Digest(words), self._wake)
-        facts = [replace(make_rank(n, n == self._world // 3), host=host) for n in self._ranks]
+        self._join = Join(str(number), host, f"process {number}", ranks, world)
+        words = tuple(RankWord(one, "runs", "9 WandbLogger created") for one in ranks)
+        self._digest = make_body(encode(Digest(words)))
+        facts = [replace(make_rank(n, n == world // 3), host=host) for n in ranks]
         told = JobFacts(
             ended="still",
             pipeline="startup",
             command=("torchrun", "train.py"),
             attempt=0,
-            world_size=self._world,
-            local_ranks=self._ranks,
+            world_size=world,
+            local_ranks=ranks,
             table=STARTUP,
             now=104.0,
             started=10.0,
@@ -182,14 +162,50 @@ class MadeUpNode:
         )
         record = make_node_record(host, told, facts, NodeClock(104.0, time.time()))
         verdict = judge_job(told, facts[:1])
-        self.link.prepare(Report(0, record, verdict, "still", looks=0), facts)
+        self._told = [LookSummary((one,)) for one in facts]
+        looks = [RankLooks(one.ranks[0], one.looks[0], one.parts) for one in self._told]
+        self._report = Report(0, record, verdict, "still", looks=len(looks))
+        self._looks = [make_body(encode(one)) for one in looks]
+        self._channel: Channel | None = None
 
-    async def _find(self) -> tuple[list[tuple[str, int]], Credentials]:
-        return [("127.0.0.1", self._port)], OURS
+    async def run(self) -> None:
+        """Talk to the lead."""
+        channel = self._channel = await open_channel("127.0.0.1", self._port, LIMIT)
+        await channel.greet(OURS)
+        channel.send(encode(self._join))
+        telling = asyncio.create_task(self._tell(channel))
+        try:
+            while True:
+                self._hear(channel, await channel.read(LIMIT))
+        finally:
+            telling.cancel()
 
-    def _wake(self) -> None:
-        if inquiry := self.link.asked:
-            self.link.answer(inquiry, lambda: self.link.send_report(inquiry))
+    async def _tell(self, channel: Channel) -> None:
+        while True:
+            channel.send_body(self._digest)
+            await asyncio.sleep(DIGEST_EVERY)
+
+    def _hear(self, channel: Channel, message: Message) -> None:
+        if message["t"] == "beat":
+            channel.send({"t": "echo", "beat": message["at"], "at": time.monotonic()})
+        elif message["t"] == "look":
+            self.report(message["inquiry"])
+        elif message["t"] == "want":
+            for one in self._told:
+                stacks, texts = one.give_details(message["stacks"], message["pids"])
+                if stacks or texts:
+                    channel.send(encode(LookDetails(stacks, texts)))
+            channel.send(encode(LookDetails(is_last=True)))
+
+    def report(self, inquiry: int) -> None:
+        """Tell what this node sees; ask for a verdict where nobody asked (0)."""
+        clock = NodeClock(time.monotonic(), time.time())
+        record = replace(self._report.record, clock=clock)
+        report = replace(self._report, inquiry=inquiry, asks=not inquiry, record=record)
+        assert self._channel is not None
+        self._channel.send(encode(report))
+        for body in self._looks:
+            self._channel.send_body(body)
 
 
 async def be_nodes(args: argparse.Namespace) -> int:
@@ -198,10 +214,10 @@ async def be_nodes(args: argparse.Namespace) -> int:
     nodes = [MadeUpNode(number, args) for number in range(args.nodes)]
     tasks = []
     for node in nodes:
-        tasks.append(asyncio.create_task(node.link.run()))
+        tasks.append(asyncio.create_task(node.run()))
         await asyncio.sleep(0.002)
     await asyncio.to_thread(sys.stdin.readline)
-    nodes[-1].link.send_report(0)
+    nodes[-1].report(0)
     await asyncio.sleep(LIMIT)
     return 0
 

@@ -364,7 +364,7 @@ async def find_pods(
     Raises UsageError where there is none, or no kubectl; HangbisectError where it does not answer.
     """
     listing = (
-        *_kubectl_command(namespace),
+        *kubectl_command(namespace),
         "get",
         "pods",
         f"--selector={selector}",
@@ -388,17 +388,21 @@ def parse_pods(printed: bytes) -> dict[str, str]:
     is about: the one that an annotation names, else the first.
     """
     try:
-        items: Sequence[Any] = json.loads(printed)["items"]
-        return {
-            str(item["metadata"]["name"]): _container_of(item)
-            for item in items
-            if item.get("status", {}).get("phase") == "Running"
-        }
+        return {str(one["metadata"]["name"]): find_container(one) for one in list_running(printed)}
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise HangbisectError(f"kubectl printed no list of pods: {error!r}") from None
 
 
-def _container_of(item: Mapping[str, Any]) -> str:
+def list_running(printed: bytes) -> list[Mapping[str, Any]]:
+    """Return the pods that run, of what `kubectl get pods --output=json` printed. Raises
+    ValueError, TypeError, LookupError or AttributeError where that is no list of pods.
+    """
+    items: Sequence[Any] = json.loads(printed)["items"]
+    return [item for item in items if item.get("status", {}).get("phase") == "Running"]
+
+
+def find_container(item: Mapping[str, Any]) -> str:
+    """Return the container that a pod is about. Raises as list_running does."""
     annotations = item["metadata"].get("annotations") or {}
     return str(annotations.get(_DEFAULT_CONTAINER) or item["spec"]["containers"][0]["name"])
 
@@ -409,7 +413,7 @@ def pod_node(
     """Return a pod with the ways to ask it, by the command `asked`. `image` is one that has us in
     it; without, it is only asked inside.
     """
-    base = _kubectl_command(namespace)
+    base = kubectl_command(namespace)
     execute = (*base, "exec", name, f"--container={container}", "--stdin", "--", *asked)
     beside = (f"--image={image or 'IMAGE'}", f"--target={container}", f"--profile={DEBUG_PROFILE}")
     debug = (*base, "debug", name, *beside)
@@ -419,5 +423,6 @@ def pod_node(
     return Node(name, ((*debug, "--stdin", "--quiet", "--", *asked), execute), paste)
 
 
-def _kubectl_command(namespace: str | None) -> tuple[str, ...]:
+def kubectl_command(namespace: str | None) -> tuple[str, ...]:
+    """Return kubectl with the namespace, if one is named."""
     return ("kubectl", *((f"--namespace={namespace}",) if namespace else ()))

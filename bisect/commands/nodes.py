@@ -3,6 +3,7 @@
 hangbisect nodes --hosts n1,n2,n[03-16]              a probe on the nodes, by ssh
 salloc --nodes=8 hangbisect nodes                    on the nodes of an allocation of Slurm's
 hangbisect nodes --ray                               on the nodes of a Ray cluster
+hangbisect nodes --kubernetes app=idle               on the nodes of these pods, one pod on each
 hangbisect nodes -- torchrun --nproc_per_node=8 train.py    your job in place of the probe
 hangbisect nodes --resume runs/nodes-...             go on after an interruption
 
@@ -27,9 +28,10 @@ from ..base.errors import UsageError
 from . import make_parser
 
 if TYPE_CHECKING:
-    from ..nodes.engines import EngineName
+    from ..nodes.engines import EngineName, Pod
     from ..nodes.session import NodesRequest
 
+_NAMES_NODES = ("hosts", "ray", "kubernetes")  # options
 MOST_REPEATS = 100  # more starts of each set nobody waits for
 
 
@@ -41,11 +43,17 @@ def run(argv: list[str]) -> int:
     if "--" not in argv and rest and not rest[0].startswith("-"):
         raise dashes_missing("nodes", argv, rest[0])
     args = parser.parse_all(ours)
-    from ..nodes.engines import ENGINES
+    from ..nodes.engines import make_engine, read_pods
     from ..nodes.session import find_bad_nodes
 
-    request = _resume(args, command) if args.resume else _request(args, command)
-    return find_bad_nodes(request, ENGINES[request.engine](os.environ))
+    pods: Sequence[Pod] = ()
+    if args.kubernetes:
+        pods = read_pods(args.kubernetes, args.namespace)
+    request = _resume(args, command) if args.resume else _request(args, command, pods)
+    if request.selector and not pods:
+        pods = _find_pods_again(request)
+    engine = make_engine(request.engine, os.environ, pods, request.namespace)
+    return find_bad_nodes(request, engine)
 
 
 def _make_nodes_parser() -> Parser:
@@ -54,6 +62,8 @@ def _make_nodes_parser() -> Parser:
     hosts = "these nodes, by ssh, names with ranges: n1,n[05-16] (the nodes of the allocation)"
     add("--hosts", metavar="NAMES", help=hosts)
     add("--ray", action="store_true", help="the nodes of the Ray cluster that RAY_ADDRESS names")
+    add("--kubernetes", metavar="SELECTOR", help="the nodes of the pods with these labels")
+    add("--namespace", metavar="NAME", help="of the pods (that of kubectl's context)")
     add("--resume", metavar="DIR", help="go on with the search in DIR; repeat no start")
     add("--run-dir", metavar="DIR", help="the search's folder (runs/nodes-<UTC time>-<id>)")
     add("--yes", action="store_true", help="do not ask before a command of yours is started")
@@ -85,11 +95,11 @@ def _repeats(value: str) -> int:
     return found
 
 
-def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
+def _request(args: argparse.Namespace, command: Sequence[str], pods: Sequence[Pod]) -> NodesRequest:
     from ..nodes.session import NodesRequest
     from ..search.node_search import CONFIRM
 
-    engine, nodes = _choose_nodes(args)
+    engine, nodes = _choose_nodes(args, pods)
     return NodesRequest(
         nodes=nodes,
         engine=engine,
@@ -102,17 +112,27 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
         torch=not args.without_torch,
         folder=args.run_dir,
         started_in=os.getcwd(),
+        selector=args.kubernetes or "",
+        namespace=args.namespace,
         yes=args.yes,
         json=args.json,
         plain=args.plain or not sys.stdout.isatty() or "NO_COLOR" in os.environ,
     )
 
 
-def _choose_nodes(args: argparse.Namespace) -> tuple[EngineName, tuple[str, ...]]:
-    from ..nodes.engines import read_named_nodes, read_ray_nodes, read_slurm_nodes
+def _choose_nodes(
+    args: argparse.Namespace, pods: Sequence[Pod]
+) -> tuple[EngineName, tuple[str, ...]]:
+    from ..nodes.engines import list_pod_nodes, read_named_nodes, read_ray_nodes, read_slurm_nodes
 
-    if args.hosts is not None and args.ray:
-        raise UsageError("--hosts and --ray both name nodes", "One of them.")
+    named = [name for name in _NAMES_NODES if getattr(args, name) not in (None, False)]
+    if len(named) > 1:
+        both = " and ".join(f"--{name}" for name in named)
+        raise UsageError(f"{both} both name nodes", "One of them.")
+    if args.namespace is not None and not args.kubernetes:
+        raise UsageError("--namespace is of pods", "--kubernetes SELECTOR names them.")
+    if args.kubernetes:
+        return "kubernetes", list_pod_nodes(pods, args.kubernetes)
     if args.hosts is not None:
         return "hosts", read_named_nodes(args.hosts)
     if args.ray:
@@ -125,9 +145,10 @@ def _resume(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
     from ..nodes.engines import read_slurm_nodes
     from ..nodes.session import read_nodes_answer, resume_request
 
-    if args.hosts is not None or args.ray or args.run_dir is not None:
+    if any(getattr(args, name) not in (None, False) for name in (*_NAMES_NODES, "run_dir")):
         raise UsageError(
-            "--resume goes on with what was begun: no --hosts, --ray or --run-dir beside it"
+            "--resume goes on with what was begun: no --hosts, --ray, --kubernetes or --run-dir "
+            "beside it"
         )
     answer = read_nodes_answer(args.resume)
     if answer.engine == "slurm":
@@ -148,3 +169,17 @@ def _resume(args: argparse.Namespace, command: Sequence[str]) -> NodesRequest:
         json=args.json,
         plain=args.plain or not sys.stdout.isatty() or "NO_COLOR" in os.environ,
     )
+
+
+def _find_pods_again(request: NodesRequest) -> Sequence[Pod]:
+    """Return the pods of a search that was begun. Raises UsageError where a node has none now."""
+    from ..nodes.engines import read_pods
+
+    pods = read_pods(request.selector, request.namespace)
+    gone = [node for node in request.nodes if node not in {pod.node for pod in pods}]
+    if gone:
+        raise UsageError(
+            f"no pod with {request.selector!r} runs on {', '.join(gone[:4])} any more",
+            "Start one there, or begin anew without --resume.",
+        )
+    return pods

@@ -1,12 +1,13 @@
-"""How a task gets onto the nodes of a round (ssh, a step of Slurm's, tasks of Ray), and the nodes
-among which a bad one is searched: those that a person or an engine names.
+"""How a task gets onto the nodes of a round (ssh, a step of Slurm's, tasks of Ray, kubectl exec),
+and the nodes among which a bad one is searched: those that a person or an engine names.
 
-All start what is installed here under the same path on the nodes, as `attach --hosts` does. A
-round is one step of Slurm's, in which each task finds its set by the name of its node: a controller
-takes many steps at once badly ("Job step creation temporarily disabled, retrying", srun says).
+All start what is installed here under the same path on the nodes, as `attach --hosts` does; in a
+pod it is what its image has. A round is one step of Slurm's, in which each task finds its set by
+the name of its node: a controller takes many steps at once badly ("Job step creation temporarily
+disabled, retrying", srun says).
 
-By ssh all nodes of a round are reached at the same time: a window of so many at once, as pdsh and
-ClusterShell have it, would hold back one of two that wait for each other.
+By ssh and in pods all nodes of a round are reached at the same time: a window of so many at once,
+as pdsh and ClusterShell have it, would hold back one of two that wait for each other.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from itertools import chain
 from typing import Literal
 
 from ..attach.host_names import read_host_names
-from ..attach.nodes import SLURM_LIMIT, SSH_CONNECT_LIMIT, run_program
+from ..attach.nodes import (
+    KUBECTL_LIMIT,
+    SLURM_LIMIT,
+    SSH_CONNECT_LIMIT,
+    find_container,
+    kubectl_command,
+    list_running,
+    run_program,
+)
 from ..base.deadline import run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.files import PACKAGE
@@ -33,7 +42,7 @@ from ..evidence.external_tools import find_program
 from ..trials.ray_tasks import RayOrders, RayTask, RayWord, make_ray_words, make_tasks_line
 from .node_task import TaskOrders
 
-EngineName = Literal["hosts", "slurm", "ray"]
+EngineName = Literal["hosts", "slurm", "ray", "kubernetes"]
 _KEPT_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS")
 # What a command needs on the nodes to be the same as here: srun hands on all variables, ssh none.
 _CARRIED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX")
@@ -127,11 +136,54 @@ def make_ray_engine(environ: Mapping[str, str]) -> Engine:
     return Engine("ray", make_commands)
 
 
-ENGINES: Mapping[EngineName, Callable[[Mapping[str, str]], Engine]] = {
-    "hosts": make_ssh_engine,
-    "slurm": make_slurm_engine,
-    "ray": make_ray_engine,
-}
+def make_engine(
+    name: EngineName,
+    environ: Mapping[str, str],
+    pods: Sequence[Pod] = (),
+    namespace: str | None = None,
+) -> Engine:
+    """Return the engine with this name; that of Kubernetes has its nodes as pods. Raises UsageError
+    where a program of it is not here.
+    """
+    if name == "kubernetes":
+        return make_kubernetes_engine(environ, pods, namespace)
+    makers = {"hosts": make_ssh_engine, "slurm": make_slurm_engine, "ray": make_ray_engine}
+    return makers[name](environ)
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of a job that runs already, for example an Indexed Job that sleeps."""
+
+    name: str
+    container: str
+    node: str  # of the cluster, on which it runs
+    address: str
+
+
+def make_kubernetes_engine(
+    environ: Mapping[str, str], pods: Sequence[Pod], namespace: str | None
+) -> Engine:
+    """Return the engine for nodes of a cluster, on each of which one of these pods runs."""
+    by_node = {pod.node: pod for pod in pods}
+    carried = {n: value for n, value in environ.items() if n.startswith(_CARRIED_BEGIN)}
+    addresses = {pod.node: pod.address for pod in pods}
+
+    def make_commands(orders: TaskOrders) -> list[StartCommand]:
+        found = []
+        for number, members in zip(orders.numbers, orders.sets, strict=True):
+            known = {node: addresses[node] for node in members}
+            mine = replace(orders, sets=(members,), numbers=(number,), environment=carried)
+            mine = replace(mine, addresses=known, folder="")
+            for node in members:
+                pod = by_node[node]
+                task = ("hangbisect", "node_task", json.dumps(to_json(replace(mine, node=node))))
+                box = (f"--container={pod.container}", "--stdin", "--")
+                words = (*kubectl_command(namespace), "exec", pod.name, *box, *task)
+                found.append(StartCommand((node,), words, environ))
+        return found
+
+    return Engine("kubernetes", make_commands)
 
 
 def _task_words(orders: TaskOrders) -> tuple[str, ...]:
@@ -200,3 +252,37 @@ def read_ray_nodes() -> tuple[str, ...]:
         why = refused or f"no Ray cluster answers within {RAY_LIMIT:.0f} s"
         raise HangbisectError(why, "RAY_ADDRESS names a cluster; `ray status` asks it.")
     return check_nodes([word.node for word in words if word.ray == "node"], "Ray")
+
+
+def read_pods(selector: str, namespace: str | None) -> tuple[Pod, ...]:
+    """Return the running pods with these labels ("app=idle").
+
+    Raises HangbisectError where kubectl is not here, or does not answer.
+    """
+    words = ("get", "pods", f"--selector={selector}", "--output=json")
+    command = (*kubectl_command(namespace), *words)
+    printed = asyncio.run(run_program(command, KUBECTL_LIMIT, "Name the nodes with --hosts."))
+    return parse_pods(printed)
+
+
+def parse_pods(printed: bytes) -> tuple[Pod, ...]:
+    """Return the running pods in `kubectl get pods --output=json`. Raises HangbisectError."""
+    try:
+        return tuple(
+            Pod(
+                str(item["metadata"]["name"]),
+                find_container(item),
+                str(item["spec"]["nodeName"]),
+                str(item["status"]["podIP"]),
+            )
+            for item in list_running(printed)
+        )
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise HangbisectError(f"kubectl printed no list of pods: {error!r}") from None
+
+
+def list_pod_nodes(pods: Sequence[Pod], selector: str) -> tuple[str, ...]:
+    """Return the nodes that these pods run on. Raises UsageError for less than two, or where two
+    pods are on one.
+    """
+    return check_nodes([pod.node for pod in pods], f"the pods with {selector!r}")

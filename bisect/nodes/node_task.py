@@ -47,6 +47,7 @@ class TaskOrders:
     folder: str = ""  # where it is started
     environment: Mapping[str, str] = field(default_factory=dict)
     node: str = ""  # which one this is; "": SLURMD_NODENAME tells
+    addresses: Mapping[str, str] = field(default_factory=dict)  # of nodes whose names are none
     torch: bool = True  # the probe uses torch, where there is one
 
 
@@ -74,7 +75,8 @@ def make_environment(orders: TaskOrders, node: str, members: Sequence[str]) -> d
     """
     rank, size = str(members.index(node)), str(len(members))
     number = orders.numbers[orders.sets.index(tuple(members))]
-    address, port = members[0], str(PORTS[(orders.first_port + number) % len(PORTS)])
+    address = orders.addresses.get(members[0], members[0])
+    port = str(PORTS[(orders.first_port + number) % len(PORTS)])
     return {
         **{"MASTER_ADDR": address, "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size},
         **{"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "NODE_RANK": rank, "NNODES": size},

@@ -49,6 +49,10 @@ NODES_FILE, REPORT_FILE = "nodes.json", "report.md"
 PROBE_LIMIT, COMMAND_LIMIT = 90.0, 600.0  # seconds for a start
 # Options of torchrun's that say how many nodes there are, and who they are: they are ours to give.
 _TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+_STARTED_BY: dict[EngineName, str] = {
+    **{"hosts": "ssh", "slurm": "steps of Slurm's", "ray": "tasks of Ray's"},
+    "kubernetes": "kubectl exec",
+}
 _NODE_OPTIONS = ("nnodes", "node-rank", "master-addr", "master-port", "rdzv-endpoint")
 
 
@@ -68,6 +72,8 @@ class NodesRequest:
     folder: str | None = None
     resume: str | None = None
     started_in: str = ""
+    selector: str = ""  # of pods
+    namespace: str | None = None
     yes: bool = False
     json: bool = False
     plain: bool = False
@@ -145,7 +151,7 @@ def _make_folder(request: NodesRequest) -> Path:
 def _format_expectation(request: NodesRequest, folder: Path) -> list[str]:
     """Return what to tell before the first start."""
     what = "your command" if request.command else "a probe"
-    by = {"hosts": "ssh", "slurm": "steps of Slurm's", "ray": "tasks of Ray's"}[request.engine]
+    by = _STARTED_BY[request.engine]
     limit = _limit_of(request)
     count = len(request.nodes)
     lines = [
@@ -186,7 +192,7 @@ def resume_request(answer: NodesAnswer, folder: str, command: tuple[str, ...]) -
             f"hangbisect nodes --resume {folder} -- and the command as it was",
         )
     check_nodes(answer.nodes, folder)
-    kept = ("limit", "confirm", "repeats", "torch", "started_in")
+    kept = ("limit", "confirm", "repeats", "torch", "started_in", "selector", "namespace")
     was = {name: answer.options[name] for name in kept if name in answer.options}
     try:
         request = from_json(
@@ -347,6 +353,8 @@ class NodesSession:
             "max_time": request.max_time,
             "torch": request.torch,
             "started_in": request.started_in,
+            "selector": request.selector,
+            "namespace": request.namespace,
             "masked": list(request.command) != mask_command(request.command),
         }
 

@@ -404,7 +404,7 @@ class NodesAnswer:
     outcome: NodesOutcome
     nodes: tuple[str, ...]  # all that were to be searched, in their order
     command: tuple[str, ...]  # what was started; empty: our probe
-    engine: Literal["hosts", "slurm", "ray"]
+    engine: Literal["hosts", "slurm", "ray", "kubernetes"]
     starts: tuple[NodesStart, ...]
     seconds: Duration  # that all rounds took
     bad: tuple[NodeFinding, ...] = ()

@@ -7,7 +7,15 @@ import os
 import shlex
 
 import pytest
-from hangbisect.nodes.engines import make_slurm_engine, make_ssh_engine
+from hangbisect.base.errors import HangbisectError
+from hangbisect.base.json_codec import from_json
+from hangbisect.nodes.engines import (
+    list_pod_nodes,
+    make_kubernetes_engine,
+    make_slurm_engine,
+    make_ssh_engine,
+    parse_pods,
+)
 from hangbisect.nodes.node_task import PORTS, TaskOrders, make_environment
 
 ORDERS = TaskOrders((("n1", "n4"), ("n2",)), (0, 1), 7, 9.0, ("train", "a b"), "/home/ada")
@@ -48,6 +56,49 @@ def test_of_slurms_it_is_one_step_for_all_sets() -> None:
     assert json.loads(words[-1])["sets"] == [["n1", "n4"], ["n2"]]
     # Those of the allocation would be options of this step.
     assert command.environment == {"SLURM_CONF": "/etc/s", "HOME": "/root"}
+
+
+PODS = {
+    "items": [
+        {
+            "metadata": {"name": f"idle-{number}", "annotations": None},
+            "spec": {"nodeName": f"n{number}", "containers": [{"name": "train"}]},
+            "status": {"phase": "Running", "podIP": f"10.8.0.{number}"},
+        }
+        for number in (1, 2, 4)
+    ]
+}
+
+
+def test_in_pods_each_node_gets_its_own_set_and_its_first_one_by_its_address() -> None:
+    pods = parse_pods(json.dumps(PODS).encode())
+    environ = {"PATH": "/opt/bin", "NCCL_DEBUG": "INFO", "WANDB_API_KEY": "secret"}
+    commands = make_kubernetes_engine(environ, pods, "ml").make_commands(ORDERS)
+    assert [one.nodes for one in commands] == [("n1",), ("n4",), ("n2",)]
+    words = commands[1].words
+    assert words[:2] == ("kubectl", "--namespace=ml")
+    assert words[2:-2] == ("exec", "idle-4", "--container=train", "--stdin", "--", "hangbisect")
+    told = json.loads(words[-1])
+    assert (told["sets"], told["node"], told["folder"]) == ([["n1", "n4"]], "n4", "")
+    assert told["environment"] == {"NCCL_DEBUG": "INFO"}
+    asked = from_json(TaskOrders, told)
+    assert make_environment(asked, "n4", ("n1", "n4"))["MASTER_ADDR"] == "10.8.0.1"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"status": {"phase": "Pending"}}, "only n2"),
+        ({"spec": {"nodeName": "n2", "containers": [{"name": "train"}]}}, "twice"),
+        ({"spec": {"containers": [{"name": "train"}]}}, "no list of pods"),
+        ({"metadata": 3}, "no list of pods"),
+    ],
+)
+def test_pods_among_which_nothing_can_be_searched(change: dict[str, object], why: str) -> None:
+    first, second, _ = PODS["items"]
+    listed = {"items": [first | change, second]}
+    with pytest.raises(HangbisectError, match=why):
+        list_pod_nodes(parse_pods(json.dumps(listed).encode()), "app=idle")
 
 
 def test_a_command_learns_which_nodes_its_set_has() -> None:

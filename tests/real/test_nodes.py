@@ -5,7 +5,9 @@ what is left behind.
 from __future__ import annotations
 
 import json
+import os
 import signal
+import sys
 import time
 from functools import partial
 from importlib.util import find_spec
@@ -182,3 +184,50 @@ def test_of_rays_nodes_the_one_on_which_the_job_hangs_is_named(hosts_here: Hosts
     assert found["engine"] == "ray"
     running = [words for host in made.all for words in host.processes().values()]
     assert not [words for words in running if "node_task" in words or "sleep 1000" in words]
+
+
+# A kubectl for hosts: a pod on each, on a node of another name, where commands start as they would
+# in a container. What it prints follows the API (PodList).
+_KUBECTL = """#!{python}
+import json, os, sys
+
+hosts = {hosts}
+words = sys.argv[1:]
+if words[:2] == ["get", "pods"]:
+    assert words[2:] == ["--selector=app=idle", "--output=json"], words
+    items = [
+        {{
+            "metadata": {{"name": f"idle-{{host}}"}},
+            "spec": {{"nodeName": f"node-of-{{host}}", "containers": [{{"name": "train"}}]}},
+            "status": {{"phase": "Running", "podIP": address}},
+        }}
+        for host, address in hosts.items()
+    ]
+    print(json.dumps({{"items": items}}))
+else:
+    assert words[0] == "exec" and words[2:5] == ["--container=train", "--stdin", "--"], words
+    host = words[1].removeprefix("idle-")
+    import shlex
+    task = shlex.join([{scripts!r} + "/" + words[5], *words[6:]])
+    os.execvp("ssh", ["ssh", "-o", "BatchMode=yes", "-T", "--", host, task])
+"""
+
+
+def test_of_the_pods_of_a_job_the_node_of_the_one_that_hangs_is_named(
+    hosts_here: HostsHere, made: Hosts
+) -> None:
+    kubectl = made.folder / "bin" / "kubectl"
+    kubectl.parent.mkdir()
+    hosts = {host.name: host.address for host in made.all[:4]}
+    kubectl.write_text(_KUBECTL.format(python=sys.executable, hosts=hosts, scripts=str(SCRIPTS)))
+    kubectl.chmod(0o755)
+    words = ("--yes", "--limit", "8", "--", "sh", "-c", HANGS_ON.format(node="n3"))
+    ours = (HANGBISECT, "nodes", "--kubernetes", "app=idle", "--run-dir", "run", *words)
+    path = {"PATH": f"{kubectl.parent}:{os.environ['PATH']}"}
+    started = hosts_here.start(made[4], *ours, env=path)
+    assert started.end() == 0, started.said()
+    found = answer(made)
+    assert [(one["kind"], one["nodes"]) for one in found["bad"]] == [("alone", ["node-of-n3"])]
+    assert (found["engine"], found["options"]["selector"]) == ("kubernetes", "app=idle")
+    assert "kubectl cordon node-of-n3" in started.said()
+    assert left(made) == []
