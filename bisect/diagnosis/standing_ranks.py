@@ -208,13 +208,20 @@ def find_short_receiver(
     ranks: Sequence[RankFacts], waits: Mapping[RankId, RankWait]
 ) -> ShortFlow | None:
     """Return by how much less a rank was handed than all others, that stands in a collective while
-    another one waits for it to take a message; None where it is not so.
+    another one waits for it to take a message, or for what no look names: on a machine that has too
+    much to do native frames are not read in time. None where it is not so.
     """
     for rank, found in sorted(waits.items(), key=lambda one: str(one[0])):
-        sends = found.transfer
-        if sends is None or sends.receives or sends.peer not in waits:
+        sends, wait = found.transfer, found.own_wait
+        if sends is None:
+            may_send = not found.waits_for_peers and wait is not None and wait.kind == "futex"
+        else:
+            may_send = not sends.receives
+        flow = find_short_flow(ranks, rank) if may_send else None
+        if flow is None or flow.receiver not in waits:
             continue
-        flow, peer = find_short_flow(ranks, rank), waits[sends.peer]
-        if flow is not None and flow.receiver == sends.peer and peer.transfer is None:
-            return flow if peer.waits_for_peers else None
+        peer = waits[flow.receiver]
+        is_it = sends is None or sends.peer == flow.receiver
+        if is_it and peer.waits_for_peers and peer.transfer is None:
+            return flow
     return None

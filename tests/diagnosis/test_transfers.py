@@ -593,6 +593,15 @@ def test_who_hands_over_what_it_sends_to_one_rank_alone_waits_for_that_one() -> 
     assert "1264 bytes to rank 3" in found.cause.why
 
 
+def test_native_frames_that_were_not_read_in_time_change_nothing() -> None:
+    ranks = [in_ring(*one) for one in IN_RING]
+    ranks[2] = in_ring(2, look("shift ring.py:29", "<module> ring.py:49"), IN_RING[2][2])
+    found = judge_job(job("still", 4), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((3,), (0, 1, 2))
+    ranks[2] = in_ring(2, SERVER, IN_RING[2][2])
+    assert judge_job(job("still", 4), ranks).ranks.culprit == (2,)
+
+
 def test_who_has_sent_as_much_as_the_others_may_have_sent_one_too_many() -> None:
     ranks = [in_ring(*one) for one in IN_RING]
     ranks[2] = in_ring(2, hands_over(), (9, 153, 0, 1912))
