@@ -417,6 +417,54 @@ LATER_CASES: tuple[OwnCase, ...] = (
         causes=("master-unroutable",),
         at="init_process_group",
     ),
+    OwnCase(
+        name="own-mpirun",
+        program="mpi_train",
+        nodes=3,
+        by="ssh",
+        command=(
+            "mpirun --allow-run-as-root -np 3 --host n1,n2,n3 --map-by node "
+            "-x MASTER_ADDR=n1 -x MASTER_PORT=29400 $PYTHON mpi_train.py"
+        ),
+        before=((2, "exec flock /tmp/index.lock sleep 100000 &"),),
+        culprit=2,
+        causes=("file-lock-held",),
+        at="flock|read_index",
+    ),
+    OwnCase(
+        name="own-srun",
+        program="slurm_train",
+        nodes=3,
+        by="slurm",
+        command="srun -N3 --ntasks-per-node=1 $PYTHON slurm_train.py",
+        environ={0: {"MASTER_ADDR": "n1", "MASTER_PORT": "29400"}},
+        before=(
+            *((n, "echo a b c d e > /tmp/shards.txt") for n in (0, 2)),
+            (1, "mkfifo /tmp/shards.txt"),
+        ),
+        culprit=1,
+        causes=("pipe-no-writer",),
+        at="open|read_shards",
+    ),
+    # What n3's shell reads at each log-in waits, as for a home that is mounted and does not answer:
+    # the third rank never starts, and who asks by ssh hears nothing either.
+    OwnCase(
+        name="own-ssh-loop",
+        program="ssh_launch",
+        nodes=3,
+        by="ssh",
+        command="python ssh_launch.py",
+        before=(
+            (
+                2,
+                "mkfifo /tmp/gate && echo 'read line < /tmp/gate' > /tmp/rc && "
+                "touch /root/.bashrc && mount --bind /tmp/rc /root/.bashrc",
+            ),
+        ),
+        or_blamed=((2,),),
+        causes=("other-node-missing", "rank-never-started", "child-program"),
+        causes_by_stacks=("", "node-lost"),
+    ),
     # ---- healthy -----------------------------------------------------------------------------
     OwnCase(
         name="own-healthy-compressed",
