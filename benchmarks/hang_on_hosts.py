@@ -245,7 +245,7 @@ class Job:
         fault |= {"FAULT_PLACE": case.place, "FAULT_SERVICE": f"{self.outside.name}:9300"}
         if isinstance(case, OwnCase):
             fault = {"OMP_NUM_THREADS": "1"}
-        if case.agents:
+        if case.agents or (isinstance(case, OwnCase) and case.by):  # it tells its ranks itself
             return fault | self._own_environ(number) | {"OMP_NUM_THREADS": "1"}
         return {
             **fault,
