@@ -29,7 +29,7 @@ from ..base.rank_facts import (
 from ..base.verdict_facts import CheckpointPlace, Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_bytes
-from ..collect.nodes import connect_nodes
+from ..collect.node_connections import connect_nodes
 from ..diagnosis.compilation import find_compilations, find_waiting_ranks
 from ..diagnosis.frames import frame_owner
 from ..diagnosis.process_snapshot import merge_looks

@@ -123,7 +123,7 @@ class Socket:
     peer_names: tuple[str, ...] = ()  # their names, in the same order
     peer_inode: int | None = None  # of the other end of a Unix socket
     # Who holds the other end on another machine that was looked at too; pid 0: some process of a
-    # node that is not heard any more (collect/nodes.py).
+    # node that is not heard any more (collect/node_connections.py).
     remote: ProcessId | None = None
 
 

@@ -230,6 +230,17 @@ def find_queue_wait(
     return replace(chosen, kind=kind, others=others)
 
 
+def find_folder_wait(call: Syscall | None, place: str) -> Wait | None:
+    """Return the wait for what happens in a folder, where a call names inotify's descriptors alone
+    (inotify(7)); `place`: of the call, in words.
+    """
+    named = call.descriptors if call is not None else ()
+    heard = [one.path for one in named if one.path != "anon_inode:[eventpoll]"]
+    if not heard or not all(path.endswith("inotify") for path in heard):
+        return None
+    return Wait("file", f"an event of inotify, in {place}" if place else "an event of inotify")
+
+
 def format_others(wait: Wait) -> str:
     """Return in words for whom a wait may be as well, "" for nobody."""
     # What a loop listens to besides is said with it.

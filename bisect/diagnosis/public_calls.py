@@ -140,6 +140,13 @@ ENTRY_POINTS = (
         "strategy",
         telling=True,
     ),
+    EntryPoint(  # it broadcasts the buffers before it calls the module
+        r"torch/nn/parallel/distributed\.py",
+        "_sync_buffers",
+        "torch.nn.parallel.DistributedDataParallel.forward",
+        "strategy",
+        telling=True,
+    ),
     EntryPoint(
         r"torch/distributed/fsdp/fully_sharded_data_parallel\.py",
         "__init__",

@@ -8,8 +8,9 @@ most likely waits for that one to go on.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from .blocked_syscalls import is_open_to_peers
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .case import Case
 from .frames import frame_owner, job_frames
+from .rank_connections import ShortFlow, find_short_flow
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
 from .time_limits import is_asleep, read_time_left, waits_anew
@@ -93,6 +95,28 @@ def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, 
     return () if any(_part_by_condition(a, b) for a in others for b in theirs) else few
 
 
+def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | None:
+    """Return the one of three or more candidates at whose end of a connection all others of them
+    wait, while it waits for its peers in a collective: likely it was to serve them before. None
+    where it is not so.
+    """
+    found = [case.rank_waits[rank] for rank in candidates if rank in case.rank_waits]
+    asked = {
+        one.rank: one.own_wait.rank
+        for one in found
+        if one.own_wait and one.own_wait.kind == "socket"
+    }
+    servers = [one for one in found if one.rank not in asked]
+    if len(candidates) < _FEWEST_OF_A_STAR or len(servers) != 1 or len(found) < len(candidates):
+        return None
+    (server,) = servers
+    is_awaited = server.waits_for_peers and {*asked.values()} == {server.rank}
+    return server.rank if is_awaited else None
+
+
+_FEWEST_OF_A_STAR = 3  # ranks: of two that wait for each other nothing tells which is wrong
+
+
 def _name_functions(path: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
     return tuple((frame.file, frame.name) for frame in path)
 
@@ -119,10 +143,24 @@ def split_by_named_wait(
     unnamed = tuple(
         r.rank
         for r in living
-        if _looks_again(r) or hears_who_comes(case, r.rank) or _asks_own_server(case, r)
+        if _looks_again(r)
+        or hears_who_comes(case, r.rank)
+        or _asks_own_server(case, r)
+        or _meets_processes(case, r)
     )
     named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
     return unnamed, named
+
+
+# A Barrier that a manager serves: all its parties are processes (multiprocessing/managers.py).
+_MANAGER = re.compile(r"/multiproc?ess(?:ing)?/managers\.py$")
+
+
+def _meets_processes(case: Case, facts: RankFacts) -> bool:
+    """Return whether a rank waits at a manager's Barrier: for those that have not come to it."""
+    view = case.rank_waits[facts.rank].view
+    frames = view.frames if view is not None else ()
+    return any(_MANAGER.search(f.file) and f.name == "BarrierProxy.wait" for f in frames)
 
 
 def _looks_again(facts: RankFacts) -> bool:
@@ -201,3 +239,26 @@ def is_functional(found: RankWait) -> bool:
     """Return whether a rank waits in a collective of a mesh or a group that no frame names."""
     frames = found.view.frames if found.view is not None else ()
     return any(frame.file.endswith(_FUNCTIONAL) for frame in frames)
+
+
+def find_short_receiver(
+    ranks: Sequence[RankFacts], waits: Mapping[RankId, RankWait]
+) -> ShortFlow | None:
+    """Return by how much less a rank was handed than all others, that stands in a collective while
+    another one waits for it to take a message, or for what no look names: on a machine that has too
+    much to do native frames are not read in time. None where it is not so.
+    """
+    for rank, found in sorted(waits.items(), key=lambda one: str(one[0])):
+        sends, wait = found.transfer, found.own_wait
+        if sends is None:
+            may_send = not found.waits_for_peers and wait is not None and wait.kind == "futex"
+        else:
+            may_send = not sends.receives
+        flow = find_short_flow(ranks, rank) if may_send else None
+        if flow is None or flow.receiver not in waits:
+            continue
+        peer = waits[flow.receiver]
+        is_it = sends is None or sends.peer == flow.receiver
+        if is_it and peer.waits_for_peers and peer.transfer is None:
+            return flow
+    return None

@@ -150,6 +150,11 @@ class NodeLink:
             await self._channel.leave(_LAST_LIMIT)
             self._channel = None
 
+    def look_again(self) -> None:
+        """Let go of the lead that is heard, and look for one anew."""
+        if self._channel is not None:
+            self._channel.close()
+
     async def wait_until_led(self, limit: float) -> None:
         """Wait for the lead, for `limit` seconds at the most."""
         until = time.monotonic() + limit

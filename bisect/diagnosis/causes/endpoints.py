@@ -11,7 +11,7 @@ from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
 from ..pipe_writers import only_main_thread_acts
 from ..single_ranks import is_gone
-from .awaited import asks_a_process_beside, what_is_beside_stands_still
+from .awaited import asks_a_manager, asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .pipes import its_peer_waits_in_turn
 from .services import in_wandb
@@ -463,6 +463,7 @@ CAUSES = (
             unless(_it_stands_still_beside),
             unless(its_peer_waits_in_turn),
             unless(_asks_the_hub),
+            unless(asks_a_manager),
             unless(in_wandb),
             unless(through_a_proxy),
         ),

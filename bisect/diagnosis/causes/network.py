@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, parse_nccl, port_of
+from ...base.identity import RankId
 from ...base.process_facts import Socket
-from ...base.words import begin_sentence
+from ...base.words import begin_sentence, format_ranks
+from ..blocked_syscalls import READ_CALLS
 from ..frames import format_frame
 from ..rank_connections import find_cut_connection
 from ..rendezvous_claims import tries_again
@@ -57,6 +59,37 @@ def _no_answer_from_a_peer(scene: Scene) -> Found | None:
     for socket in _opening(scene):
         if not _is_master(scene, socket) and not is_loopback(host_of(socket.peer)):
             return Found(f"{socket.peer} SYN_SENT", {"peer": socket.peer})
+    return None
+
+
+_mesh_not_reached = ended_with(
+    r"connectFullMesh failed.{0,400}?(?:refused|timed out|No route|unreachable).{0,80}?"
+    r"remote=\[(?P<peer>(?!127\.)[\da-fA-F.:]+)\]",
+    "gloo could not connect to the address that another rank has told",
+)
+
+
+def _no_way_to_a_peer(scene: Scene) -> Found | None:
+    """A connection to another rank's address is not answered, or gloo ended because it could not be
+    made.
+    """
+    return _no_answer_from_a_peer(scene) or _mesh_not_reached(scene)
+
+
+def _met_its_peers(scene: Scene) -> Found | None:
+    """It waits for its peers, or ended as it was to meet them."""
+    return meets_its_peers(scene) or _mesh_not_reached(scene)
+
+
+def _interfaces_differ(scene: Scene) -> Found | None:
+    """A variable names another interface on some ranks than on the others."""
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        ranks: dict[str, list[RankId]] = {}
+        for facts in scene.ranks:
+            ranks.setdefault(facts.environment.get(name, ""), []).append(facts.rank)
+        if len(ranks) > 1 and any(facts.environment for facts in scene.ranks):
+            told = (f"{v or 'not set'} on {format_ranks(those)}" for v, those in ranks.items())
+            return Found(f"{name} is {' and '.join(told)}")
     return None
 
 
@@ -196,6 +229,45 @@ _name_not_known = ended_with(
     "It ended because a name could not be resolved",
 )
 
+
+def _connections_are_not_taken(scene: Scene) -> Found | None:
+    """Other ranks wait at connections to a port of the rank, which has not accepted them."""
+    subject, view = scene.subject, scene.view
+    if subject is None or view is None:
+        return None
+    ports = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"}
+    taken = {one.peer for one in view.look.sockets if port_of(one.local) in ports}
+    hosts = {facts.rank: facts.host for facts in scene.ranks}
+    waiting = {
+        rank: one.socket
+        for rank, other in scene.views.items()
+        if rank != subject.rank and hosts.get(rank) == subject.host and other.call is not None
+        for one in other.call.descriptors
+        if one.socket is not None and port_of(one.socket.peer) in ports
+        if subject.pid in one.socket.peer_pids and one.socket.local not in taken
+    }
+    if not waiting:
+        return None
+    port = port_of(next(iter(waiting.values())).peer)
+    who = format_ranks(tuple(sorted(waiting)))
+    words = f"{who} at port {port} of rank {subject.rank}, which has not accepted that"
+    return Found(words, {"ranks": begin_sentence(who), "port": port, "rank": subject.rank})
+
+
+def _serves_another_one(scene: Scene) -> Found | None:
+    """A thread of the rank reads from a connection that it has accepted."""
+    view = scene.view
+    ports = {port_of(s.local) for s in view.look.sockets if s.state == "LISTEN"} if view else set()
+    for task in view.look.kernel if view is not None else ():
+        call = task.syscall if view is not None and task.tid != view.look.pid else None
+        if call is None or call.name not in READ_CALLS:
+            continue
+        for one in call.descriptors:
+            if one.socket is not None and one.socket.peer and port_of(one.socket.local) in ports:
+                return Found(f"a thread of it reads from {one.socket.peer}, and from nobody else")
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -211,6 +283,18 @@ CAUSES = (
             "open MASTER_PORT in the firewall",
         ),
         references=("NVIDIA/nccl#913", "pytorch/pytorch#150532"),
+    ),
+    KnownCause(
+        id="connections-not-taken",
+        title="a rank serves one connection, and others wait at those that it has not accepted",
+        signs=(need(_connections_are_not_taken, 0.5), need(_serves_another_one, 0.4)),
+        why="{ranks} wait at port {port} of rank {rank}, whose server answers one connection at a "
+        "time, and that one stays open.",
+        avoid=(
+            "a thread for each connection: socketserver.ThreadingMixIn, or a task of asyncio",
+            "close a connection after each message, or give sends a time limit",
+        ),
+        references=("https://docs.python.org/3/library/socketserver.html",),
     ),
     KnownCause(
         id="nobody-serves-the-store",
@@ -295,8 +379,9 @@ CAUSES = (
         id="peer-unreachable",
         title="a rank opens a connection to another rank, and nothing comes back",
         signs=(
-            need(_no_answer_from_a_peer, 0.65, proves=True),
-            need(meets_its_peers, 0.4),
+            need(_no_way_to_a_peer, 0.65, proves=True),
+            need(_met_its_peers, 0.4),
+            also(_interfaces_differ, 0.3),
             unless(through_a_proxy),
         ),
         why="Nothing answers at {peer}: the other rank told an address that cannot be reached from "
@@ -307,6 +392,7 @@ CAUSES = (
             "open all ports between the nodes: the ranks choose theirs freely",
         ),
         references=("NVIDIA/nccl#913", "NVIDIA/nccl#367", "horovod/horovod#584"),
+        outcomes=("hang", "interrupted", "crash"),
     ),
     KnownCause(
         id="hostname-is-loopback",

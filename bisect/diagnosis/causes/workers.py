@@ -11,6 +11,7 @@ from ..frames import format_frame, serves_multiprocessing
 from ..helper_processes import is_idle_worker, is_to_be_given, waits_for_room
 from ..process_snapshot import ProcessSnapshot
 from ..proof_of_hang import waits_for_requests
+from ..public_calls import find_group_wait
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     a_child_died,
@@ -63,6 +64,16 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
             place = ", ".join(part for part in (view.call_name, view.wchan) if part)
             values = {"worker": format_process(view.look), "place": where, "pid": view.look.pid}
             return Found(words + (f" ({place})" if place else ""), values)
+    return None
+
+
+def _a_worker_meets_others(scene: Scene) -> Found | None:
+    """A process that was forked from a rank is in a collective of that rank's group."""
+    for view in _workers(scene):
+        if is_forked(view) and find_group_wait(view) == "collective":
+            where, worker = format_place(view), format_process(view.look)
+            words = f"its worker {worker} is in a collective, in {where}"
+            return Found(words, {"worker": worker, "place": where})
     return None
 
 
@@ -272,6 +283,7 @@ CAUSES = (
             need(parent_waits_for_workers, 0.4),
             need(_a_worker_stands_still, 0.5),
             unless(_runs_the_script_again),
+            unless(_a_worker_meets_others),
         ),
         why="The rank waits for its worker {worker}, which stands still in {place}. The rank's own "
         "stack does not show why.",
@@ -282,6 +294,22 @@ CAUSES = (
         ),
         toggles=(("num_workers", "0"),),
         references=("pytorch/pytorch#75147", "pytorch/pytorch#96629"),
+    ),
+    KnownCause(
+        id="collective-in-a-worker",
+        title="a worker of the rank calls a collective",
+        signs=(
+            need(parent_waits_for_workers, 0.4),
+            need(_a_worker_meets_others, 0.55),
+            unless(_runs_the_script_again),
+        ),
+        why="{worker}, a fork of the rank, waits for all ranks in {place}. The threads of the "
+        "rank's process group are not in it, and no other rank calls that.",
+        avoid=(
+            "do what all ranks do together before the DataLoader is made, in the ranks themselves",
+            "in a data set ask nothing of torch.distributed; hand rank and world size to it",
+        ),
+        references=("pytorch/pytorch#75147",),
     ),
     KnownCause(
         id="map-worker-stuck",

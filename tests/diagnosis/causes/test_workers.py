@@ -115,6 +115,15 @@ def script_runs_again() -> Facts:
     return of(LOADER, GUARDLESS)
 
 
+def collective_in_a_worker() -> Facts:
+    meets = worker(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356",
+        "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+        "Shards.__getitem__ data.py:9",
+    )
+    return of(LOADER, meets)
+
+
 FUTURE = look(
     "Condition.wait STD/threading.py:327",
     "Future.result STD/concurrent/futures/_base.py:451",
@@ -136,6 +145,7 @@ def executor_without_workers() -> Facts:
 SHOWS: Shows = {
     "executor-without-workers": executor_without_workers,
     "worker-stuck": worker_stuck,
+    "collective-in-a-worker": collective_in_a_worker,
     "map-worker-stuck": map_worker_stuck,
     "pool-worker-lost": pool_worker_lost,
     "worker-dead": worker_dead,
@@ -143,6 +153,11 @@ SHOWS: Shows = {
     "shm-full": shm_full,
     "script-runs-again": script_runs_again,
 }
+
+
+def test_a_worker_in_a_collective_is_no_worker_that_is_merely_stuck() -> None:
+    assert "worker-stuck" not in causes_of(collective_in_a_worker())
+    assert "collective-in-a-worker" not in causes_of(worker_stuck())
 
 
 def test_an_executor_with_a_worker_or_one_that_dies_is_not_without() -> None:
