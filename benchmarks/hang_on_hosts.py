@@ -186,7 +186,7 @@ class Job:
         self._begin_world()
         self._commands: list[subprocess.Popen[str]] = []
         for number, host in enumerate(self.nodes):
-            if number != case.absent:
+            if number != case.absent and not (number and isinstance(case, OwnCase) and case.by):
                 words = [*before, *self._words(number)]
                 if isinstance(case, OwnCase) and case.late[0] == number:
                     words = ["sh", "-c", f'sleep {case.late[1]}; exec "$@"', "sh", *words]
@@ -225,8 +225,9 @@ class Job:
         case, program = self.case, f"{self.case.program}.py"
         if isinstance(case, OwnCase):
             command = case.commands.get(number, case.command).replace("$NODE", str(number))
-            first, *others = command.split()
-            return [str(SCRIPTS / first), *others]
+            first, *others = command.replace("$PYTHON", sys.executable).split()
+            own = SCRIPTS / first
+            return [str(own) if own.exists() else first, *others]
         if not case.agents:
             starts = ["start.py"] if case.a_node > 1 else []
             return [sys.executable, *starts, program]
@@ -244,7 +245,7 @@ class Job:
         fault |= {"FAULT_PLACE": case.place, "FAULT_SERVICE": f"{self.outside.name}:9300"}
         if isinstance(case, OwnCase):
             fault = {"OMP_NUM_THREADS": "1"}
-        if case.agents:
+        if case.agents or (isinstance(case, OwnCase) and case.by):  # it tells its ranks itself
             return fault | self._own_environ(number) | {"OMP_NUM_THREADS": "1"}
         return {
             **fault,
@@ -324,11 +325,20 @@ def _seconds_of_cpu(pid: int) -> float:
 # ---- the three ways ------------------------------------------------------------------------------
 
 
+def start_services(case: Case, made: Hosts, has_ssh: bool) -> dict[str, str]:
+    """Start what a command reaches the other hosts by; return what it needs in its environment."""
+    by = case.by if isinstance(case, OwnCase) else ""
+    if by == "ssh" and not has_ssh:
+        hosts_services.start_ssh(made)
+    return hosts_services.start_slurm(made, made.all[: case.nodes]) if by == "slurm" else {}
+
+
 def watch(case: Case, made: Hosts, apart: bool) -> list[Told]:
     """Start a case watched; return what it said, and what its files say together."""
     before = [HANGBISECT, "run", "--run-dir", "run", "--stall", str(STALL)]
     before += ["--timeout", "launcher=8", "--on-hang", "report", "--"]
     joins = {"HANGBISECT_NODES": "off"} if apart else {"HANGBISECT_TOKEN": TOKEN}
+    joins |= start_services(case, made, has_ssh=False)
     began = time.monotonic()
     job = Job(case, made, before, **joins)
     there = case.nodes - (case.absent >= 0)
@@ -367,7 +377,7 @@ def merge(job: Job) -> Told:
 
 def attach(case: Case, made: Hosts) -> Told:
     """Start a case without us, let it stand still, and ask all its hosts."""
-    job = Job(case, made, [])
+    job = Job(case, made, [], **start_services(case, made, has_ssh=True))
     if isinstance(case, OwnCase) and case.healthy:
         time.sleep(case.ask_at)
     else:

@@ -48,6 +48,8 @@ class OwnCase(Case):
     on_host: str = ""  # the host to blame, where the launcher decides which rank it has
     by_stacks: tuple[tuple[int, ...], ...] = ()  # right for attach, which sees no log, as well
     causes_by_stacks: tuple[str, ...] = ()
+    # "ssh" or "slurm": what the first host's command, the only one, reaches the others by.
+    by: str = ""
     healthy: bool = False  # it ends by itself: nothing hangs, however long it is silent
     ask_at: float = 0.0  # when attach asks a healthy one
 

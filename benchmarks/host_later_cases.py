@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from host_case import C10D, STATIC, OwnCase, torchrun
 
+_LOST = ("rank-died", "killed-from-outside")
 _MISMATCH = ("rank-conditional-collective", "collective-mismatch", "gloo-mismatch")
 
 _WINDOW = """echo '{"window": %d}' > /tmp/model.json"""
@@ -49,6 +50,61 @@ _LIMITS = (
     "if tr '\\0' ' ' < $one/cmdline | grep -q '^[^ ]*python[^ ]* -u slow_host'; then "
     "kill -STOP ${one#/proc/}; sleep 0.7; kill -CONT ${one#/proc/}; fi; done; sleep 0.3; done &"
 )
+
+# It drops what is longer than 1000 bytes, and tells its peers that 1500 are well.
+_SMALL_FRAMES = (
+    "ip link set eth0 mtu 1000 && ip route change 10.77.0.0/24 dev eth0 src 10.77.0.%d advmss 1460"
+)
+_FULL_FRAMES = "ip link set eth0 gso_max_segs 1"
+_LOST_TO = "ip neigh replace 10.77.0.3 lladdr 02:00:00:00:00:fe nud permanent dev eth0"
+_BRIDGE = (
+    "ip link add lxcbr0 type bridge && ip addr add 10.0.3.1/24 dev lxcbr0 && ip link set lxcbr0 up"
+)
+_LINKS = """echo '{"links": %s}' > /tmp/topology.json"""
+_SMALL_DISK = "mkdir /tmp/spill && mount -t tmpfs -o size=%dk none /tmp/spill"
+# A check whether the port is open, of a kind that keeps its connection.
+_PROBES = """\
+python -c "
+import socket, time
+while True:
+    try:
+        probe = socket.create_connection(('n1', 9400))
+        time.sleep(100000)
+    except OSError:
+        time.sleep(0.05)
+" &"""
+_KILLED_ONCE = (
+    "until test -s /tmp/progress && test $(wc -l < /tmp/progress) -gt 30; do sleep 0.3; done; "
+    "sleep 4; kill -9 $(cat /tmp/train.pid) &"
+)
+_LAYOUT = """echo '{"%s": [16, 32, 4]}' > /tmp/model.json"""
+_ARTIFACTS = (
+    "mkdir -p /tmp/artifacts && cd /tmp/artifacts && echo a b c d e f g h > vocabulary.txt && "
+    "python -m http.server 9500 &"
+)
+# As after a reset: the processes are gone, and the kernel that comes up knows of no connection.
+_REBOOTS = (
+    "until test -s /tmp/rounds.csv && test $(wc -l < /tmp/rounds.csv) -gt 20; do sleep 0.3; done; "
+    "sleep 25; ip link set eth0 down; kill -9 -1; ss -K; sleep 6; ip link set eth0 up &"
+)
+_OTHER_NETWORK = (
+    "ip link add ib0 type bridge && ip addr add 10.88.0.3/24 dev ib0 && ip link set ib0 up && "
+    "ip neigh add 10.88.0.1 lladdr 02:00:00:00:00:fe nud permanent dev ib0 && "
+    "sed 's/.* n1$/10.88.0.1 n1/' /etc/hosts > /tmp/hosts && mount --bind /tmp/hosts /etc/hosts"
+)
+_FLAPS = (
+    "until test -s /tmp/steps && test $(wc -l < /tmp/steps) -gt 20; do sleep 0.3; done; "
+    "for i in 1 2; do ip link set eth0 down; sleep 7; ip link set eth0 up; sleep 8; done &"
+)
+_SUSPENDED = (
+    "until test -s /tmp/steps && test $(wc -l < /tmp/steps) -gt 20; do sleep 0.3; done; "
+    "all() { for one in /proc/[0-9]*; do "
+    "grep -q '^PPid:.0$' $one/status || kill -$1 ${one#/proc/}; done; }; "  # not what started them
+    "all STOP; sleep 15; all CONT &"
+)
+_LOCALS = "torchrun --nnodes=1:2 --nproc-per-node=1 --max-restarts=3 " + C10D % "scale"
+
+_OUTSIDE = -1  # the host that is not of the job
 
 LATER_CASES: tuple[OwnCase, ...] = (
     # Rank 3 takes no keys in the last turn of the ring, which rank 2 sends it: it is at the
@@ -205,6 +261,210 @@ LATER_CASES: tuple[OwnCase, ...] = (
         or_blamed=((0, 1), (0, 2), (1,), (2,)),
         causes=("deadlock", "server-asks-itself"),
     ),
+    # What n2 sends in full frames is lost, as where one switch takes no jumbo frames: short
+    # messages come, the first gradients do not.
+    OwnCase(
+        name="own-mtu",
+        program="big_gradients",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "big_gradients"),
+        before=(
+            *((0, _SMALL_FRAMES % 1), (1, _FULL_FRAMES), (2, _SMALL_FRAMES % 3)),
+            (_OUTSIDE, "ip link set eth0 mtu 1000"),  # who asks is no part of it
+        ),
+        causes=("network-between-nodes",),
+        says="n2",
+    ),
+    # n1 reaches both; what n2 sends to n3 is lost from the beginning.
+    OwnCase(
+        name="own-firewall",
+        program="gloo_plain",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "gloo_plain"),
+        before=((1, _LOST_TO),),
+        or_blamed=((1,), (2,)),
+        causes=("peer-unreachable", "network-between-nodes"),
+        says="10.77.0.[23]",
+    ),
+    # Each machine has a bridge for containers, of one address; n2 tells the others that one. They
+    # connect to themselves, are refused, and fail.
+    OwnCase(
+        name="own-bridge",
+        program="gloo_plain",
+        kind="raises",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "gloo_plain"),
+        environ={1: {"GLOO_SOCKET_IFNAME": "lxcbr0"}},
+        before=tuple((n, _BRIDGE) for n in range(3)),
+        culprit=1,
+        or_blamed=((0,), (2,), (0, 2)),
+        causes=("wrong-interface", "peer-unreachable", "no-such-interface"),
+        outcomes=("hang", "silent", "crash"),
+        says="lxcbr0|10.0.3.1",
+    ),
+    # Groups of the same number have other members on n3: both come into being, by chance of whoever
+    # connects first, and rank 1 waits for the rest of one. Which machine has another order is on no
+    # stack any more.
+    OwnCase(
+        name="own-group-order",
+        program="stage_groups",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "stage_groups"),
+        before=tuple(
+            (n, _LINKS % ("[[1, 2], [0, 1]]" if n == 2 else "[[0, 1], [1, 2]]")) for n in range(3)
+        ),
+        culprit=2,
+        causes=("group-on-some-ranks", *_MISMATCH),
+        by_stacks=((),),
+        causes_by_stacks=("",),
+    ),
+    OwnCase(
+        name="own-disk-full",
+        program="spills_samples",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "spills_samples"),
+        before=tuple((n, _SMALL_DISK % (400 if n == 2 else 40000)) for n in range(3)),
+        culprit=2,
+        causes=("dead-producer",),
+        at="put|keep|acquire|wait",
+    ),
+    OwnCase(
+        name="own-scanner",
+        program="hand_count",
+        nodes=3,
+        command="python hand_count.py",
+        before=((_OUTSIDE, _PROBES),),
+        late=(0, 4.0),
+        culprit=0,
+        causes=("service-silent", "endpoint-silent", "socket-unread"),
+        at="recv",
+    ),
+    # The rank that was started again begins with round 0, whose keys are gone. All stand in one
+    # line, for keys of different rounds.
+    OwnCase(
+        name="own-restarted",
+        program="restarts_itself",
+        kind="killed",
+        nodes=3,
+        command="python restarts_itself.py",
+        before=((2, _KILLED_ONCE),),
+        culprit=2,
+        causes=("store-key-missing", "other-round", "uneven-rounds", *_LOST),
+        outcomes=("hang", "silent", "crash"),
+        by_stacks=((),),
+    ),
+    # It fails at once, again and again: its configuration is of an earlier version.
+    OwnCase(
+        name="own-crash-loop",
+        program="tries_again",
+        kind="raises",
+        nodes=3,
+        command="python tries_again.py",
+        before=tuple((n, _LAYOUT % ("sizes" if n == 1 else "layers")) for n in range(3)),
+        culprit=1,
+        causes=("", "restarted-in-vain", "rank-died", "retry-loop"),
+        outcomes=("hang", "silent", "crash"),
+        causes_by_stacks=("rank-never-started", "other-node-missing", "own-code-sleeps"),
+    ),
+    OwnCase(
+        name="own-local-rank",
+        program="local_saver",
+        nodes=2,
+        a_node=3,
+        agents=True,
+        command=torchrun(2, 3, STATIC, "local_saver"),
+        or_blamed=((0, 3),),
+        culprit=0,
+        causes=_MISMATCH,
+        at="barrier",
+    ),
+    OwnCase(
+        name="own-proxy",
+        program="fetches_vocabulary",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "fetches_vocabulary"),
+        environ={n: {"VOCABULARY": "http://n4:9500/vocabulary.txt"} for n in range(3)}
+        | {1: {"VOCABULARY": "http://n4:9500/vocabulary.txt", "http_proxy": "http://n4:9300"}},
+        before=((_OUTSIDE, _ARTIFACTS),),
+        culprit=1,
+        causes=("proxy-silent",),
+    ),
+    OwnCase(
+        name="own-rebooted",
+        program="store_rounds",
+        kind="killed",
+        nodes=4,
+        command="python store_rounds.py",
+        before=((2, _REBOOTS),),
+        on_host="n3",
+        causes=("node-lost",),
+        causes_by_stacks=("other-node-missing",),
+    ),
+    # n3 takes the name of the first node for its address in a network that leads nowhere.
+    OwnCase(
+        name="own-dead-network",
+        program="gloo_plain",
+        nodes=3,
+        command="python gloo_plain.py",
+        before=((2, _OTHER_NETWORK),),
+        culprit=2,
+        causes=("master-unroutable",),
+        at="init_process_group",
+    ),
+    OwnCase(
+        name="own-mpirun",
+        program="mpi_train",
+        nodes=3,
+        by="ssh",
+        command=(
+            "mpirun --allow-run-as-root -np 3 --host n1,n2,n3 --map-by node "
+            "-x MASTER_ADDR=n1 -x MASTER_PORT=29400 $PYTHON mpi_train.py"
+        ),
+        before=((2, "exec flock /tmp/index.lock sleep 100000 &"),),
+        culprit=2,
+        causes=("file-lock-held",),
+        at="flock|read_index",
+    ),
+    OwnCase(
+        name="own-srun",
+        program="slurm_train",
+        nodes=3,
+        by="slurm",
+        command="srun -N3 --ntasks-per-node=1 $PYTHON slurm_train.py",
+        environ={0: {"MASTER_ADDR": "n1", "MASTER_PORT": "29400"}},
+        before=(
+            *((n, "echo a b c d e > /tmp/shards.txt") for n in (0, 2)),
+            (1, "mkfifo /tmp/shards.txt"),
+        ),
+        culprit=1,
+        causes=("pipe-no-writer",),
+        at="open|read_shards",
+    ),
+    # What n3's shell reads at each log-in waits, as for a home that is mounted and does not answer:
+    # the third rank never starts, and who asks by ssh hears nothing either.
+    OwnCase(
+        name="own-ssh-loop",
+        program="ssh_launch",
+        nodes=3,
+        by="ssh",
+        command="python ssh_launch.py",
+        before=(
+            (
+                2,
+                "mkfifo /tmp/gate && echo 'read line < /tmp/gate' > /tmp/rc && "
+                "touch /root/.bashrc && mount --bind /tmp/rc /root/.bashrc",
+            ),
+        ),
+        or_blamed=((2,),),
+        causes=("other-node-missing", "rank-never-started", "child-program"),
+        causes_by_stacks=("", "node-lost"),
+    ),
     # ---- healthy -----------------------------------------------------------------------------
     OwnCase(
         name="own-healthy-compressed",
@@ -254,5 +514,36 @@ LATER_CASES: tuple[OwnCase, ...] = (
         before=((1, _LIMITS),),
         healthy=True,
         ask_at=20.0,
+    ),
+    # Each time nodes come the agents start all ranks again, by SIGTERM.
+    OwnCase(
+        name="own-healthy-scale",
+        program="elastic",
+        nodes=2,
+        agents=True,
+        command=f"{_LOCALS} elastic.py",
+        late=(1, 25.0),
+        healthy=True,
+        ask_at=18.0,
+    ),
+    OwnCase(
+        name="own-healthy-flaps",
+        program="steady_steps",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "steady_steps"),
+        before=((1, _FLAPS),),
+        healthy=True,
+        ask_at=25.0,
+    ),
+    OwnCase(
+        name="own-healthy-suspended",
+        program="steady_steps",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "steady_steps"),
+        before=((2, _SUSPENDED),),
+        healthy=True,
+        ask_at=40.0,
     ),
 )

@@ -29,7 +29,7 @@ from ..base.rank_facts import (
 from ..base.verdict_facts import CheckpointPlace, Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_bytes
-from ..collect.nodes import connect_nodes
+from ..collect.node_connections import connect_nodes
 from ..diagnosis.compilation import find_compilations, find_waiting_ranks
 from ..diagnosis.frames import frame_owner
 from ..diagnosis.process_snapshot import merge_looks
@@ -105,6 +105,7 @@ def judge_nodes(
         machine=first.machine if len(nodes) == 1 else MachineFacts(),
         machines=_gather_machines(nodes, now),
         starting=next((node.starting for node in nodes if node.starting), ""),
+        restarted=next((node.restarted for node in nodes if node.restarted), None),
         lost_nodes=tuple(lost),
     )
     seen = Snapshot(ranks)

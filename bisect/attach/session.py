@@ -12,12 +12,14 @@ import asyncio
 import contextlib
 import os
 import re
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..base.addresses import host_of, is_loopback
 from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
@@ -69,7 +71,8 @@ async def answer_for_nodes(
     """Say what the machines tell together, in words or as JSON; return the exit status, and what
     was found. `began` is when they were asked; `ends`: the job is to be ended after that.
     """
-    found = add_time(judge_answers(job, answers, time.monotonic()), began)
+    addresses = await _resolve([one.node.name for one in answers if _is_refused(one)])
+    found = add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
     status, where = await give_answer(
         found,
         AnswerOptions(run_dir, as_object, os.getpid()),
@@ -127,8 +130,15 @@ async def _ask_to_end(what: str) -> bool:
     return False
 
 
-def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> Judgement:
-    """Return the judgement on what the machines that answered tell."""
+def judge_answers(
+    job: RemoteJob,
+    answers: Sequence[NodeAnswer],
+    now: float,
+    addresses: Mapping[str, Collection[str]] | None = None,
+) -> Judgement:
+    """Return the judgement on what the machines that answered tell. `addresses` are those of
+    machines that refused to be asked, as far as they are known.
+    """
     nodes = merge_nodes([_facts_by_asked_name(one) for one in answers if one.facts is not None])
     if job.is_slurms:
         nodes = [replace(node, command=_command_with_srun(node, len(job.nodes))) for node in nodes]
@@ -136,7 +146,7 @@ def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> 
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
     notes += [f"nothing of the job runs on {name}" for name in idle]
-    lost = list_lost_nodes(nodes, unseen)
+    lost = list_lost_nodes(nodes, unseen, addresses or {})
     found = judge_nodes(nodes, notes, now, lost)
     if idle and not unseen and not found.moving:
         missed = judge_nodes(add_ranks_of_idle_hosts(nodes, idle), notes, now)
@@ -153,21 +163,60 @@ def judge_answers(job: RemoteJob, answers: Sequence[NodeAnswer], now: float) -> 
     return replace(found, verdict=verdict)
 
 
+_RESOLVE_LIMIT = 3.0  # seconds
 _IS_AWAY = re.compile(r"No route to host|Host is down|(?:Connection|Operation) timed out")
 
 
-def list_lost_nodes(nodes: Sequence[NodeFacts], unseen: Sequence[NodeAnswer]) -> list[LostNode]:
+def list_lost_nodes(
+    nodes: Sequence[NodeFacts],
+    unseen: Sequence[NodeAnswer],
+    addresses: Mapping[str, Collection[str]],
+) -> list[LostNode]:
     """Return the machine that the network does not reach, with the ranks of the job that are on
-    none of the others: those are on it. [] where several did not answer, or it did not for another
-    reason, as a password, or where no rank is missing.
+    none of the others: those are on it; or that refuses to be asked, by its `addresses`, and to
+    which no rank has a connection any more: it may have started anew. [] where several did not
+    answer, or it did not for another reason, as a password, or where no rank is missing.
     """
-    away = [one for one in unseen if _IS_AWAY.search(one.trouble)]
+    away = [
+        one
+        for one in unseen
+        if _IS_AWAY.search(one.trouble)
+        or (_is_refused(one) and _is_left(nodes, addresses.get(one.node.name, ())))
+    ]
     known = {facts.rank for node in nodes for facts in node.ranks}
     world = max((node.world for node in nodes), default=0)
     missing = tuple(rank for rank in range(world) if rank not in known)
     if len(away) != 1 or len(unseen) != 1 or not missing or len(known) + len(missing) > world:
         return []
     return [LostNode(away[0].node.name, missing, None, "")]
+
+
+def _is_refused(one: NodeAnswer) -> bool:
+    return one.facts is None and "Connection refused" in one.trouble
+
+
+def _is_left(nodes: Sequence[NodeFacts], addresses: Collection[str]) -> bool:
+    """Return whether ranks have connections to other machines, and none to these addresses."""
+    looks = [looks[-1] for node in nodes for r in node.ranks for looks in (r.looks, *r.children)]
+    peers = {
+        host_of(one.peer).removeprefix("::ffff:")
+        for look in looks
+        for one in look.sockets
+        if one.state == "ESTABLISHED" and one.family.startswith("tcp")
+    }
+    there = {one for one in peers if one and not is_loopback(one)}
+    return bool(there and addresses) and there.isdisjoint(addresses)
+
+
+async def _resolve(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the addresses of these machines, as far as somebody says them in time."""
+    found = {}
+    for name in names:
+        host = name.rpartition("@")[2]
+        with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+            known = await call_with_limit(socket.getaddrinfo, host, None, limit=_RESOLVE_LIMIT)
+            found[name] = [str(one[4][0]) for one in known]
+    return found
 
 
 def _facts_by_asked_name(one: NodeAnswer) -> NodeFacts:

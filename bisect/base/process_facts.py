@@ -57,6 +57,9 @@ class Frame:
     # that it gives to what it calls, secrets masked.
     calls: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
     given: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
+    # As the source shows: the methods of Ray's actors for whose answers the line waits:
+    # "Buffer.add", "add" where it is not known of which class.
+    asks: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
     # As the source shows: the lock that the line waits for, and those that it has taken before
     # (evidence/locks_in_source.py). Only where a thread of the process waits for such a lock.
     takes: CodeLock | None = field(default=None, compare=False)
@@ -120,7 +123,7 @@ class Socket:
     peer_names: tuple[str, ...] = ()  # their names, in the same order
     peer_inode: int | None = None  # of the other end of a Unix socket
     # Who holds the other end on another machine that was looked at too; pid 0: some process of a
-    # node that is not heard any more (collect/nodes.py).
+    # node that is not heard any more (collect/node_connections.py).
     remote: ProcessId | None = None
 
 

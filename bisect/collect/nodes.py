@@ -7,15 +7,15 @@ it, and those that have none believe that another node is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base.addresses import host_of, is_loopback, port_of
-from ..base.identity import ProcessId, RankId
+from ..base.addresses import is_loopback
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.node_record import NodeClock, NodeRecord
 from ..base.outcomes import ENDED_ON_REQUEST, STANDS_STILL
-from ..base.process_facts import Look, Socket
+from ..base.process_facts import Look
 from ..base.rank_facts import (
     ClockOffset,
     Ended,
@@ -32,11 +32,16 @@ from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.other_nodes import describe_clocks_apart
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.rank_connections import note_exchanges
-from ..diagnosis.single_ranks import is_gone
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.wait_graph import WaitGraph
-from ..evidence.successive_looks import change_descriptors
+from .node_connections import (
+    UnheardHost,
+    connect_nodes,
+    list_unheard_hosts,
+    map_addresses,
+    mark_lost_ends,
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,25 @@ def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None
     """Return the verdict on what several nodes wrote of one attempt, None where there are not
     several.
     """
-    return judge_nodes(nodes, lost=_list_unseen(nodes)) if len(nodes) > 1 else None
+    if len(nodes) < 2:
+        return None
+    found = judge_nodes(nodes, lost=_list_unseen(nodes))
+    better = _find_verdict_on_more(nodes)
+    return found if better is None else replace(found, verdict=better)
+
+
+def _find_verdict_on_more(nodes: Sequence[RecordedNode]) -> Verdict | None:
+    """Return the verdict that was given on all nodes together, where one of those that were seen
+    then has left nothing that can be read by now, as one whose rank was started again; None where
+    all have.
+    """
+    here = {facts.rank for one in nodes for facts in one.record.ranks}
+    here |= {rank for one in nodes for rank in one.record.job.local_ranks}
+    for one in nodes:
+        seen = {rank for each in one.verdict.nodes if each.seen for rank in each.ranks}
+        if here < seen and one.verdict.outcome not in ("ok", "interrupted"):
+            return one.verdict
+    return None
 
 
 def _list_unseen(nodes: Sequence[RecordedNode]) -> list[LostNode]:
@@ -115,6 +138,19 @@ def judge_nodes(
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
     return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
+
+
+def find_unheard(
+    nodes: Sequence[RecordedNode],
+) -> tuple[tuple[RankId, ...], list[UnheardHost]]:
+    """Return the ranks of the job of which no node has told, and the hosts where they may be."""
+    ranks, _ = _join_ranks(nodes, nodes[0].record.clock)
+    known = {facts.rank for facts in ranks}
+    size = max(one.record.job.world_size for one in nodes)
+    absent = tuple(rank for rank in range(size) if rank not in known)
+    if not absent or len(known) + len(absent) > size:
+        return (), []
+    return absent, list_unheard_hosts(ranks, _list_addresses(nodes))
 
 
 def find_who_goes_on(nodes: Sequence[RecordedNode]) -> str:
@@ -344,65 +380,13 @@ def _shift_look(look: Look, offset: float) -> Look:
     return replace(look, at=look.at + offset, sample=sample)
 
 
-# ---- connections between nodes -------------------------------------------------------------------
-
-_Ends = tuple[str, str]  # local and peer, as the other side has them
-
-
-def connect_nodes(
-    ranks: Sequence[RankFacts], addresses: Mapping[str, str] | None = None
-) -> list[RankFacts]:
-    """Return the ranks; a socket whose other end a process on another machine has says which.
-    `addresses` are those of hosts that are known without their sockets.
-
-    An end that nobody has who was looked at was that of the one rank there that has ended, if there
-    is one: what a rank has started may keep its connections open.
-    """
-    if len({facts.host for facts in ranks}) < 2:
-        return [*ranks]
-    owners: dict[_Ends, ProcessId] = {}
-    hosts = dict(addresses or {})
-    for facts in ranks:
-        for looks in (facts.looks, *facts.children):
-            last = looks[-1:]
-            for socket in (s for k in last for s in (*k.sockets, *_list_called_sockets(k))):
-                if ends := _find_remote_ends(socket):
-                    owners.setdefault(ends, ProcessId(facts.host, looks[-1].pid))
-                    hosts.setdefault(host_of(ends[0]), facts.host)
-    ended = _find_only_ended(ranks)
-    for local, peer in [*owners] if ended else ():
-        if (peer, local) not in owners and (had := ended.get(hosts.get(host_of(peer), ""))):
-            owners[peer, local] = had
-    if not any((peer, local) in owners for local, peer in owners):
-        return [*ranks]  # nobody has the other end of anything
-    return [_connect_rank(facts, owners) for facts in ranks]
-
-
-def _find_only_ended(ranks: Sequence[RankFacts]) -> dict[str, ProcessId]:
-    """Return by host the rank that has ended there, where it is the only one and each other one
-    there was looked at.
-    """
-    by_host: dict[str, list[RankFacts]] = {}
-    for facts in ranks:
-        by_host.setdefault(facts.host, []).append(facts)
-    found = {}
-    for host, here in by_host.items():
-        ended = [facts for facts in here if is_gone(facts)]
-        are_seen = all(facts.looks for facts in here if not is_gone(facts))
-        if len(ended) == 1 and ended[0].pid is not None and are_seen:
-            found[host] = ProcessId(host, ended[0].pid)
-    return found
+# ---- nodes that are not seen ---------------------------------------------------------------------
 
 
 def _list_addresses(nodes: Sequence[RecordedNode]) -> dict[str, str]:
     """Return the host of each address by which a node reached the one that judges."""
-    found = _map_addresses((one.address, one.record.host) for one in nodes)
+    found = map_addresses((one.address, one.record.host) for one in nodes)
     return {address: host for address, host in found.items() if not is_loopback(address)}
-
-
-def _map_addresses(known: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return by address as sockets have it the host, of those that have an address."""
-    return {address.removeprefix("::ffff:"): host for address, host in known if address}
 
 
 def describe_lost(lost: Sequence[LostNode]) -> list[str]:
@@ -419,70 +403,3 @@ def drop_lost(facts: JobFacts) -> JobFacts:
     told = describe_lost(facts.lost_nodes)
     notes = tuple(note for note in facts.notes if note not in told)
     return replace(facts, lost_nodes=(), notes=notes)
-
-
-def mark_lost_ends(ranks: Sequence[RankFacts], lost: Sequence[LostNode]) -> list[RankFacts]:
-    """Return the ranks; a socket whose other end is on a node that is lost says so."""
-    hosts = _map_addresses((one.address, one.host) for one in lost)
-    if not hosts:
-        return [*ranks]
-
-    def mark(socket: Socket) -> Socket:
-        ends = _find_remote_ends(socket)
-        host = hosts.get(host_of(ends[1])) if ends is not None else None
-        is_open = host is not None and socket.remote is None
-        return replace(socket, remote=ProcessId(host or "", 0)) if is_open else socket
-
-    return [_change_rank(facts, mark) for facts in ranks]
-
-
-def _find_remote_ends(socket: Socket) -> _Ends | None:
-    """Return both ends of a connection between machines, None for any other socket."""
-    if not socket.family.startswith("tcp") or not socket.peer or not socket.local:
-        return None
-    local, peer = _plain_address(socket.local), _plain_address(socket.peer)
-    return None if is_loopback(host_of(local)) or is_loopback(host_of(peer)) else (local, peer)
-
-
-def _plain_address(address: str) -> str:
-    """Return "10.0.0.2:9" for "[::ffff:10.0.0.2]:9", which is the same (RFC 4291, 2.5.5.2)."""
-    host = host_of(address).lower()
-    return f"{host.removeprefix('::ffff:') if '.' in host else host}:{port_of(address)}"
-
-
-def _list_called_sockets(look: Look) -> list[Socket]:
-    """Return the sockets that system calls name: they may be in no list."""
-    calls = (task.syscall for task in look.kernel if task.syscall is not None)
-    return [each.socket for call in calls for each in call.descriptors if each.socket is not None]
-
-
-def _connect_rank(facts: RankFacts, owners: Mapping[_Ends, ProcessId]) -> RankFacts:
-    def connect(socket: Socket) -> Socket:
-        ends = _find_remote_ends(socket)
-        other = owners.get((ends[1], ends[0])) if ends is not None else None
-        is_away = other is not None and other.host != facts.host
-        return replace(socket, remote=other) if is_away else socket
-
-    return _change_rank(facts, connect)
-
-
-def _change_rank(facts: RankFacts, change: Callable[[Socket], Socket]) -> RankFacts:
-    return replace(
-        facts,
-        looks=tuple(_change_sockets(look, change) for look in facts.looks),
-        children=tuple(
-            tuple(_change_sockets(k, change) for k in looks) for looks in facts.children
-        ),
-    )
-
-
-def _change_sockets(look: Look, change: Callable[[Socket], Socket]) -> Look:
-    """Return the look with each of its sockets changed, in its list and in its system calls."""
-    if all(change(one) is one for one in (*look.sockets, *_list_called_sockets(look))):
-        return look  # most are: to make all its threads anew takes the longest
-    sockets = tuple(map(change, look.sockets))
-    kernel = change_descriptors(
-        look, lambda one: one if one.socket is None else replace(one, socket=change(one.socket))
-    )
-    same = sockets == look.sockets and kernel == look.kernel
-    return look if same else replace(look, sockets=sockets, kernel=kernel)

@@ -30,6 +30,7 @@ from .single_ranks import is_gone
 from .standing_ranks import (
     find_awaited_server,
     find_few_in_ring,
+    find_short_receiver,
     find_standing_place,
     hears_who_comes,
     is_functional,
@@ -145,6 +146,8 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         is_sure = disagreement is not None and disagreement.about == "local"
         if disagreement is not None and (is_sure or not find_mismatched_ranks(case.ranks)):
             return _Blame(disagreement.ranks, disagreement.others)
+    if short := find_short_receiver(case.ranks, case.rank_waits):
+        return _Blame((short.receiver,), tuple(r for r in candidates if r != short.receiver))
     candidates = _prefer_rings(graph, candidates)
     candidates, loops = _part_from_loops(case, graph, candidates)
     if loops and not candidates:

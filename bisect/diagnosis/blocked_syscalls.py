@@ -248,11 +248,14 @@ def format_others(wait: Wait) -> str:
     return f"or it waits for {', '.join(map(str, named))}" if named else ""
 
 
+NOBODY_CONNECTED = "nobody is connected"  # the end of what is said of such a wait
+
+
 def _make_lonely_queue_wait(look: Look, sockets: Iterable[Socket]) -> Wait | None:
     """Return the wait at a message queue without a connection."""
     listening = next((one.local for one in sockets if one.state == "LISTEN"), "")
     if listening:
-        return Wait("socket", f"{listening} LISTEN, nobody is connected", what=listening)
+        return Wait("socket", f"{listening} LISTEN, {NOBODY_CONNECTED}", what=listening)
     if not tries_to_connect(look.kernel):
         return None
     if look.unserved:

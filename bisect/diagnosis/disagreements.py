@@ -93,6 +93,9 @@ def find_disagreement(
         return None
     logs = _list_operations(standing)
     together = find_only_group(find_group_partners(standing)) if not logs else frozenset[RankId]()
+    members = {
+        r.rank: log.groups for r in standing for log in r.collectives if log.source == "ring"
+    }
     roots: dict[RankId, _Meaning] = {}
     groups: dict[RankId, _Meaning] = {}
     local: dict[RankId, LocalGroup] = {}
@@ -106,7 +109,7 @@ def find_disagreement(
             roots[place.rank] = _word_root(place, root, last)
             if _is_done_there(root, place.rank, last, logs.get(root.rank, ())):
                 refuted.add(place.rank)
-        if group := _read_made_group(frames):
+        if group := _read_made_group(frames) or _read_used_group(last, members.get(place.rank)):
             groups[place.rank] = group
         if made := find_local_group(frames):
             local[place.rank] = made
@@ -265,6 +268,19 @@ def _read_made_group(frames: Iterable[Frame]) -> _Meaning | None:
                 return None
             return _Meaning(name, members, f"make group {name} of ranks {members}")
     return None
+
+
+def _read_used_group(
+    last: Collective | None, known: Mapping[str, Sequence[int]] | None
+) -> _Meaning | None:
+    """Return the group of some ranks over which a rank has made its last call, as its log has it:
+    one that was made with other members elsewhere has the same name.
+    """
+    members = known.get(last.group) if last is not None and known is not None else None
+    if last is None or not members or last.group == DEFAULT_GROUP or not last.group.isdecimal():
+        return None
+    named = f"[{', '.join(map(str, members))}]"
+    return _Meaning(last.group, named, f"use group {last.group} of ranks {named}")
 
 
 def _read_meetings(

@@ -14,6 +14,7 @@ from ..base.identity import RankId
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Candidate, Cause, Edge, Outcome, Ranks, Try, Verdict, Wait
+from ..base.words import format_ranks
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
@@ -42,6 +43,7 @@ from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .frames import format_innermost_frame
 from .graph_builder import build_wait_graph
 from .process_snapshot import find_descendants, merge_looks, put_thread_first
+from .rank_waits import is_anonymous
 from .server_parts import blame_part_of_server
 from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
@@ -246,7 +248,44 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
             graph.waits[rank, facts.looks[-1].pid] = wait
     # The cause is looked for from the rank with which it was seen.
     verdict = blame_part_of_server(case, graph, _add_cause(case, graph, verdict))
+    verdict = _drop_unread_ranks(case, verdict)
     return name_programs(verdict, case.ranks), graph
+
+
+_SAY_NOTHING = frozenset(["itself", "unknown", "kernel", "sleep"])  # kinds of waits, without frames
+
+
+def _drop_unread_ranks(case: Case, verdict: Verdict) -> Verdict:
+    """Return the verdict without culprits where it blames all ranks without a cause, those included
+    of which no stack could be read and the kernel does not say for what they wait, and each other
+    one waits for its peers: on a machine that has too much to do, what reads stacks ends too late,
+    and most of the ranks wait for the rest.
+    """
+    there = [facts for facts in case.ranks if facts.looks and not is_gone(facts)]
+    culprit, waits = verdict.ranks.culprit, case.rank_waits
+    unread = [r.rank for r in there if not any(look.threads for look in r.looks)]
+    unread = [rank for rank in unread if _says_nothing(waits[rank].wait)]
+    is_guess = verdict.outcome == "hang" and verdict.cause is None and len(culprit) > 1
+    if not is_guess or not unread or not {facts.rank for facts in there} <= {*culprit}:
+        return verdict
+    if not all(waits[r.rank].waits_for_peers for r in there if r.rank not in unread):
+        return verdict
+    note = (
+        f"of {format_ranks(unread)} no stack could be read, and what the kernel tells names nobody:"
+        " for whom the ranks wait is not seen"
+    )
+    return replace(
+        verdict,
+        ranks=replace(verdict.ranks, culprit=(), stuck=tuple(sorted(culprit))),
+        where=(),
+        waits_for=None,
+        candidates=(),
+        notes=(*verdict.notes, note),
+    )
+
+
+def _says_nothing(wait: Wait | None) -> bool:
+    return wait is None or wait.kind in _SAY_NOTHING or is_anonymous(wait)
 
 
 def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:

@@ -96,11 +96,31 @@ def compare_agents(agents: Mapping[str, Sequence[Look]]) -> tuple[str, list[str]
 
 
 def cannot_meet(agents: Mapping[str, Sequence[Look]]) -> bool:
-    """Return whether agents, by host, differ in what no node that may still come can mend. Where
-    they say that they meet does not tell: a name and an address may be the same machine.
+    """Return whether agents, by host, differ in what no node that may still come can mend. On which
+    machine they say that they meet does not tell: a name and an address may be the same one. Its
+    port does, where one machine serves.
     """
     commands = {host: looks[-1].command for host, looks in agents.items() if looks}
-    return bool(list_disagreements(commands, [one for one in _IN_COMMON if one != _ENDPOINT]))
+    others = [one for one in _IN_COMMON if one != _ENDPOINT]
+    places = [find_meeting_place(one) for one in commands.values() if _is_served_once(one)]
+    ports = {port_of(place) for place in places if place}
+    return len(ports) > 1 or bool(list_disagreements(commands, others))
+
+
+def meets_elsewhere(looks: Sequence[Look], own: Sequence[Look]) -> bool:
+    """Return whether an agent meets others at another port than that of `own`, and somebody answers
+    there: then it is of another job. One that nobody answers may have the wrong port.
+    """
+    views = [merge_looks(one) for one in (looks, own)]
+    meeting, ours = (find_node_rendezvous(one) if one is not None else None for one in views)
+    if meeting is None or ours is None or not meeting.answers:
+        return False
+    return port_of(meeting.place) != port_of(ours.place)
+
+
+def _is_served_once(command: Sequence[str]) -> bool:
+    """Return whether agents meet at one store: etcd may be reached at several places."""
+    return not (given(command[: own_words(command)], "--rdzv-backend") or "").startswith("etcd")
 
 
 # torch/distributed/run.py: what agents that are to meet have in common, and the number of each.

@@ -19,7 +19,7 @@ stopped or reads nothing: then a window of zero is told, and nothing is sent aga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -79,6 +79,77 @@ def find_only_group(partners: Mapping[RankId, frozenset[RankId]]) -> frozenset[R
     members = frozenset(rank for rank, others in partners.items() if others)
     is_one = all(partners[rank] | {rank} == members for rank in members)
     return members if is_one and 1 < len(members) < len(partners) else frozenset()
+
+
+_MUCH = 4  # times as much as to any other: what else goes over the connections of a group is small
+_LEAST = 256  # bytes
+
+
+def find_usual_receivers(ranks: Sequence[RankFacts]) -> dict[RankId, RankId]:
+    """Return by rank the one other to which it has sent far more than to all others together, by
+    what the kernel counts of their connections: one that hands messages over in one direction, as
+    in a ring or a pipeline, has this one to hand the next to. No rank of fewer than three, and none
+    that has not a connection to each other one.
+    """
+    return {rank: receiver for rank, (receiver, _) in _find_flows(ranks).items()}
+
+
+def _find_flows(ranks: Sequence[RankFacts]) -> dict[RankId, tuple[RankId, int]]:
+    """Return by rank its usual receiver, and how many bytes it has sent there."""
+    living = [facts for facts in ranks if facts.looks and facts.pid is not None and facts.alive]
+    if len(living) < max(len(ranks), 3) or len(living) > _MOST_RANKS:
+        return {}
+    rank_of = {ProcessId(facts.host, facts.pid): facts.rank for facts in living if facts.pid}
+    found = {}
+    for facts in living:
+        sent: dict[RankId, int] = {}
+        for one in facts.looks[-1].sockets:
+            ends = {ProcessId(facts.host, pid) for pid in one.peer_pids} | {one.remote}
+            for other in {rank_of[end] for end in ends if end is not None and end in rank_of}:
+                sent[other] = sent.get(other, 0) + (one.sent or 0)
+        sent.pop(facts.rank, None)
+        most = max(sent, key=lambda rank: sent[rank], default=None)
+        if most is not None and len(sent) == len(living) - 1:
+            rest = sum(sent.values()) - sent[most]
+            if sent[most] >= max(_LEAST, _MUCH * rest):
+                found[facts.rank] = most, sent[most]
+    return found
+
+
+_AS_MUCH = 0.9  # of what another one has sent: what else goes that way is small
+
+
+@dataclass(frozen=True)
+class ShortFlow:
+    """A rank that has handed less to the next one than each other rank has to its own."""
+
+    sender: RankId
+    receiver: RankId
+    sent: int  # bytes
+    usual: int  # the least of the others
+
+    def __str__(self) -> str:
+        return (
+            f"{name_rank(self.sender)} has sent {self.sent} bytes to {name_rank(self.receiver)}, "
+            f"which has taken less than any other: each other rank has sent {self.usual} or more "
+            "to the one that it hands to"
+        )
+
+
+def find_short_flow(ranks: Sequence[RankFacts], sender: RankId) -> ShortFlow | None:
+    """Return that of a rank that waits to hand a message over, where all ranks hand messages to one
+    other each, and as much but for this one: what is missing was not taken, for who sends one too
+    many has sent as much as the others. None where it is not so.
+    """
+    flows = _find_flows(ranks)
+    if sender not in flows or len(flows) < len(ranks):
+        return None
+    receiver, sent = flows[sender]
+    others = [count for rank, (_, count) in flows.items() if rank != sender]
+    is_even = min(others) >= _AS_MUCH * max(others)
+    if len(others) < 2 or not is_even or sent >= _AS_MUCH * min(others):
+        return None
+    return ShortFlow(sender, receiver, sent, min(others))
 
 
 LATELY = 1.0  # seconds before the last look, or more, from which on messages must have come
@@ -166,6 +237,12 @@ class CutConnection:
     def __str__(self) -> str:
         here = f"{name_rank(self.sender.rank)} on {self.sender.host}"
         there = f"{name_rank(self.receiver.rank)} on {self.receiver.host}"
+        if self.socket.state == "SYN_SENT":
+            return (
+                f"the connection that {here} asks for, from {self.socket.local} to "
+                f"{self.socket.peer} ({there}), was asked for {self.socket.resent} times more, and "
+                "nothing is answered"
+            )
         return (
             f"what {here} has sent from {self.socket.local} to {self.socket.peer} ({there}) was "
             f"sent again {self.socket.resent} times, and nothing is acknowledged"
@@ -173,10 +250,16 @@ class CutConnection:
 
 
 def find_cut_connection(ranks: Iterable[RankFacts]) -> CutConnection | None:
-    """Return that over which data was sent again most often, None where there is none."""
+    """Return that over which data was sent again most often, or which was asked for most often
+    without an answer; None where there is none.
+    """
     ranks = [*ranks]
+    states = ("ESTABLISHED", "SYN_SENT")
     resent = [
-        (facts, one) for facts in ranks for one in _list_connections(facts) if one.resent >= OFTEN
+        (facts, one)
+        for facts in ranks
+        for one in _list_connections(facts, states)
+        if one.resent >= OFTEN
     ]
     if not resent:
         return None
@@ -193,10 +276,12 @@ def find_cut_connection(ranks: Iterable[RankFacts]) -> CutConnection | None:
     return max(found, key=lambda one: one.socket.resent, default=None)
 
 
-def _list_connections(facts: RankFacts) -> Iterator[Socket]:
+def _list_connections(
+    facts: RankFacts, states: Container[str] = ("ESTABLISHED",)
+) -> Iterator[Socket]:
     last: list[Look] = [looks[-1] for looks in (facts.looks, *facts.children) if looks]
     for look in last:
-        yield from (one for one in look.sockets if one.state == "ESTABLISHED")
+        yield from (one for one in look.sockets if one.state in states)
 
 
 _Server = tuple[str, str]  # the host of a loopback address, the address

@@ -20,6 +20,7 @@ from .collective_mismatch import DEFAULT_GROUP
 from .peer_calls import (
     GivenGroup,
     Transfer,
+    find_handle,
     find_transfer,
     keeps_waiting,
     list_followers,
@@ -33,6 +34,7 @@ from .pending_operations import (
     find_pending_operations,
 )
 from .process_snapshot import ProcessSnapshot
+from .rank_connections import find_usual_receivers
 from .rendezvous_claims import find_local_group, find_own_masters, find_rendezvous_mismatch
 from .served_ranks import find_awaited_guests, find_unseen_end
 from .single_ranks import SingleRank, SingleRanks, is_gone
@@ -76,6 +78,23 @@ class RankGroup:
         )
 
 
+def _find_sends_to_usual_receivers(
+    members: Sequence[SingleRank], known: Mapping[RankId, Transfer]
+) -> dict[RankId, Transfer]:
+    """Return the sends for whose handles ranks wait, where neither frames nor source say for whom
+    they are, and what goes over their connections does.
+    """
+    sending = [
+        one.facts.rank
+        for one in members
+        if one.facts.rank not in known
+        and (handle := find_handle(one.frames)) is not None
+        and not (handle.receives or handle.peers)
+    ]
+    usual = find_usual_receivers([one.facts for one in members]) if sending else {}
+    return {rank: Transfer("isend", usual[rank], False) for rank in sending if rank in usual}
+
+
 _NO_RANKS = RankGroup((), ())
 
 
@@ -106,6 +125,7 @@ class RankIndex:
             for one in members
             if one.group == "collective" and (found := find_transfer(one.frames)) is not None
         }
+        self.transfers |= _find_sends_to_usual_receivers(members, self.transfers)
         # Of those that make a group with its members alone: which.
         self._local = {
             one.facts.rank: made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from .blocked_syscalls import is_open_to_peers
 from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .case import Case
 from .frames import frame_owner, job_frames
+from .rank_connections import ShortFlow, find_short_flow
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
 from .time_limits import is_asleep, read_time_left, waits_anew
@@ -238,3 +239,26 @@ def is_functional(found: RankWait) -> bool:
     """Return whether a rank waits in a collective of a mesh or a group that no frame names."""
     frames = found.view.frames if found.view is not None else ()
     return any(frame.file.endswith(_FUNCTIONAL) for frame in frames)
+
+
+def find_short_receiver(
+    ranks: Sequence[RankFacts], waits: Mapping[RankId, RankWait]
+) -> ShortFlow | None:
+    """Return by how much less a rank was handed than all others, that stands in a collective while
+    another one waits for it to take a message, or for what no look names: on a machine that has too
+    much to do native frames are not read in time. None where it is not so.
+    """
+    for rank, found in sorted(waits.items(), key=lambda one: str(one[0])):
+        sends, wait = found.transfer, found.own_wait
+        if sends is None:
+            may_send = not found.waits_for_peers and wait is not None and wait.kind == "futex"
+        else:
+            may_send = not sends.receives
+        flow = find_short_flow(ranks, rank) if may_send else None
+        if flow is None or flow.receiver not in waits:
+            continue
+        peer = waits[flow.receiver]
+        is_it = sends is None or sends.peer == flow.receiver
+        if is_it and peer.waits_for_peers and peer.transfer is None:
+            return flow
+    return None

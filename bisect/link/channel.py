@@ -214,6 +214,7 @@ class Credentials:
     job: str
     token: bytes = b""
     by_munge: bool = False  # of a node without a token munge may tell that it is of the same user
+    also: str = ""  # another name of the job, by which who listens knows it too
 
     @property
     def has_token(self) -> bool:
@@ -387,6 +388,8 @@ class Channel:
         greeting = make_greeting(credentials)
         self.send(greeting)
         answer = await self.read(GREETING_LIMIT)
+        if credentials.also and answer.get("job") == credentials.also:
+            credentials = replace(credentials, job=credentials.also)
         if credentials.by_munge and "munge" in answer:
             credentials = replace(credentials, token=await read_secret(answer["munge"]))
         self.send(check_answer(credentials, greeting, answer) | ({"lead": lead} if lead else {}))
@@ -425,10 +428,25 @@ async def open_channel(address: str, port: int, limit: float) -> Channel:
     return Channel(reader, writer)
 
 
+_SMALLEST_SEGMENT = (
+    536  # bytes of data that reach every host, whatever is between (RFC 9293, 3.7.1)
+)
+
+
+def limit_segments(server: asyncio.Server) -> None:
+    """Have both sides of what is accepted send short segments: on a way on which longer ones are
+    lost (a link with a smaller MTU, and a router that may not say so) what is said arrives all the
+    same.
+    """
+    for one in server.sockets:
+        with contextlib.suppress(OSError, AttributeError):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, _SMALLEST_SEGMENT)
+
+
 def set_options(writer: asyncio.StreamWriter) -> None:
     """Let small messages go at once."""
     with contextlib.suppress(OSError, AttributeError):
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-__all__ = ["Channel", "Refused", "open_channel", "set_options"]
+__all__ = ["Channel", "Refused", "limit_segments", "open_channel", "set_options"]

@@ -17,7 +17,15 @@ from dataclasses import replace
 from ..base.client_program import allow_descriptors
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
-from .channel import Address, Channel, Credentials, Refused, make_body, set_options
+from .channel import (
+    Address,
+    Channel,
+    Credentials,
+    Refused,
+    limit_segments,
+    make_body,
+    set_options,
+)
 from .messages import (
     FROM_NODE,
     Beat,
@@ -136,6 +144,7 @@ class Lead:
         server = await asyncio.start_server(
             self._connected, address, port, limit=1 << 16, backlog=_BACKLOG
         )
+        limit_segments(server)
         self._servers.append(server)
         self._beating = self._beating or asyncio.create_task(self._beat())
         return int(server.sockets[0].getsockname()[1])
@@ -444,6 +453,7 @@ class Signpost:
         server = await asyncio.start_server(
             self._connected, address, port, limit=1 << 16, backlog=_BACKLOG
         )
+        limit_segments(server)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 

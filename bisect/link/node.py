@@ -150,6 +150,11 @@ class NodeLink:
             await self._channel.leave(_LAST_LIMIT)
             self._channel = None
 
+    def look_again(self) -> None:
+        """Let go of the lead that is heard, and look for one anew."""
+        if self._channel is not None:
+            self._channel.close()
+
     async def wait_until_led(self, limit: float) -> None:
         """Wait for the lead, for `limit` seconds at the most."""
         until = time.monotonic() + limit
@@ -245,10 +250,10 @@ class NodeLink:
         """Tell what is wanted of the last report, in messages that are not too long."""
         for one in self._told:
             stacks, texts = one.give_details(wanted.stacks, wanted.pids)
-            for part in _split(stacks):
-                self._send(LookDetails(stacks=part))
-            for part in _split(texts):
-                self._send(LookDetails(texts=part))
+            parts = [LookDetails(stacks=part) for part in _split(stacks)]
+            for said in (*parts, *(LookDetails(texts=part) for part in _split(texts))):
+                with contextlib.suppress(ValueError):  # by masks that are longer than that
+                    self._send(said)
         self._send(LookDetails(is_last=True))
 
     async def _tell_digests(self, channel: Channel) -> None:

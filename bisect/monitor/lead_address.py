@@ -4,7 +4,9 @@ those that share a run folder and find nobody wait for one another.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -28,8 +30,11 @@ from ..rank.our_folders import bases
 from .copy_run import write
 
 FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs take the first ones
+_COMMON_PORTS = range(20_000, 32_000)  # below those that Linux gives out (ip_local_port_range)
+_MOST_COMMON = 3
 TOKEN_FILE = "link.json"  # in the run folder, for nodes that share it
 RESOLVE_LIMIT = 3.0  # seconds
+REACH_LIMIT = 4.0  # three tries of a second to find the hardware address (arp(7)), and time
 FILE_LIMIT = 1.0
 
 
@@ -52,6 +57,14 @@ def list_lead_places(host: str, port: str) -> list[Address]:
         ports = range(int(port) + LAST_PORT, int(port) + FIRST_PORT - 1, -1)
         places = [(host, number) for number in ports if number < 1 << 16]
     return places
+
+
+def list_common_ports(job: str) -> list[int]:
+    """Return the ports at which the lead may be whatever port the job meets at, by a name that the
+    job has without it (Credentials.also): nodes that do not agree about that port find it there.
+    """
+    first = int(job, 16) % len(_COMMON_PORTS)
+    return [_COMMON_PORTS[(first + n) % len(_COMMON_PORTS)] for n in range(_MOST_COMMON)]
 
 
 def are_on_one_machine(places: Sequence[Address]) -> bool:
@@ -90,6 +103,28 @@ async def listen_at(
         except OSError as error:
             why = f"{address}:{port}: {error.strerror or error}"
     return why
+
+
+async def find_name(address: str) -> str:
+    """Return the name of the host at an address, "" where nobody says one in time."""
+    with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+        found = await call_with_limit(socket.gethostbyaddr, address, limit=RESOLVE_LIMIT)
+        return found[0].partition(".")[0]
+    return ""
+
+
+async def is_out_of_reach(address: str, port: int) -> bool:
+    """Return whether the network says that there is no way to a host: it, or the router next to it,
+    answers nobody who asks for its hardware address (EHOSTUNREACH, after three seconds). One that
+    refuses a connection is there, and one that is silent may be: a firewall is silent too.
+    """
+    try:
+        async with asyncio.timeout(REACH_LIMIT):
+            _, writer = await asyncio.open_connection(address, port)
+        writer.close()
+    except OSError as error:  # TimeoutError is one, without a number
+        return error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH)
+    return False
 
 
 def read_token(path: Path) -> str:

@@ -21,24 +21,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..base.addresses import host_of, port_of
+from ..base.command_words import given, own_words
 from ..base.deadline import call_with_limit
 from ..base.identity import UnknownRank
 from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended
 from ..base.variables import TOKEN_VARIABLE
-from ..diagnosis.other_nodes import cannot_meet, compare_agents
+from ..diagnosis.other_nodes import cannot_meet, compare_agents, meets_elsewhere
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, Report
-from ..link.node import NodeLink
+from ..link.node import NodeLink, open_lead
 from .copy_run import write
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
     WaitingNodes,
     format_token,
+    list_common_ports,
     list_lead_places,
     listen_at,
     make_credentials,
@@ -55,6 +57,9 @@ if TYPE_CHECKING:
     from .watcher import SupervisedCommand
 
 JOIN_LIMIT = 10.0  # seconds for the watches to find each other, before one is on its own
+_COMMON_AFTER = 3.0  # seconds without a lead behind the port at which the agents meet
+_PREFER_EVERY = 2.0
+_RUN_IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID")
 
 
 class OtherAgents:
@@ -81,8 +86,11 @@ class OtherAgents:
         self._link = NodeLink(join, self._find, lambda: Digest(()), wake)
         waiting = WaitingNodes(around.run_dir, NodeWord(join.node, host, (), "", 0))
         self._next = NextLead(self._link, self, waiting, say)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._is_by_munge = False  # the last try to find the lead
+        self._tries = 0
+        self._is_by_common = False  # the last try, by the name without the port
+        self._common = self._name_without_port()
         self._compared = 0  # nodes that were there when all were asked last
 
     @property
@@ -93,21 +101,42 @@ class OtherAgents:
     async def begin(self) -> None:
         """Lead, if the agents meet on this machine, and join. Never waits for another node."""
         token = self._token or secrets.token_hex(16).encode()
-        lead = self.make_lead(self._credentials(token))
+        lead = self.make_lead(replace(self._credentials(token), also=self._common))
         places = list_lead_places(self._host, self._port)
-        if not await listen_at(lead, await self.list_addresses(), places):
+        addresses = await self.list_addresses()
+        if not await listen_at(lead, addresses, places):
             self._lead = lead
+            await listen_at(lead, self._list_common(addresses), places)  # not to be missed
             if not self._token:
                 await self._leave_token(token)
             self._token = token
-        self._task = asyncio.create_task(self._link.run())
+        self._tasks = [asyncio.create_task(self._link.run())]
+        self._tasks.append(asyncio.create_task(self._prefer_own_lead()))
+
+    async def _prefer_own_lead(self) -> None:
+        """Leave a lead that was found at a port which all jobs of this user may share, once there
+        is one behind the port at which our agents meet: the first is that of another job.
+        """
+        while True:
+            await asyncio.sleep(_PREFER_EVERY)
+            if not (self._is_by_common and self._link.is_connected):
+                continue
+            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+                credentials = self._credentials(await self._read_token())
+                addresses = await self.list_addresses()
+                found, _ = await open_lead(addresses, credentials, follows=False)
+                if found is not None:
+                    found.close()
+                    self._is_by_common = False
+                    self._began = time.monotonic()  # it is looked for there first
+                    self._link.look_again()
 
     async def end(self, why: str) -> None:
         """Say why we are not there any longer, and let go of all connections."""
         with contextlib.suppress(Exception):
             await self._link.leave(why)
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
         if self._lead is not None:
             self._lead.close()
         await self._next.end()
@@ -141,14 +170,46 @@ class OtherAgents:
 
     async def find_first(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the first lead, and what to prove: nowhere without a token."""
-        token = self._token
         self._is_by_munge = has_munge() and not self._is_by_munge  # each second try
-        if not (token or self._is_by_munge):  # it is read anew: it may be of a run before this one
+        token = b"" if self._is_by_munge and not self._token else await self._read_token()
+        credentials, addresses = self._credentials(token), await self.list_addresses()
+        self._tries += 1
+        is_late = time.monotonic() > self._began + _COMMON_AFTER
+        # By munge and without it; whom we have lost we look for where it was.
+        self._is_by_common = (
+            is_late
+            and self._lead is None
+            and (self._tries % 4 > 1 if not self._link.was_led else self._is_by_common)
+        )
+        if self._is_by_common:
+            credentials = replace(credentials, job=self._common)
+            addresses = self._list_common(addresses)
+        return addresses if credentials.can_prove else (), credentials
+
+    async def _read_token(self) -> bytes:
+        """Return our token, or that of the run folder: it is read anew, for it may be of a run
+        before this one.
+        """
+        token = self._token
+        if not token:
             path = self._around.run_dir / TOKEN_FILE
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                 token = (await call_with_limit(read_token, path, limit=FILE_LIMIT)).encode()
-        credentials = self._credentials(token)
-        return await self.list_addresses() if credentials.can_prove else (), credentials
+        return token
+
+    def _name_without_port(self) -> str:
+        """Return the name of the job by what its agents have in common besides the port at which
+        they meet: one of them may have another port.
+        """
+        command, at = self._around.command, own_words(self._around.command)
+        flags = [given(command[:at], flag) for flag in ("--rdzv-id", "--nnodes")]
+        program = [os.path.basename(command[at - 1]) if at else "", *command[at:]]
+        run_ids = [os.environ.get(name, "") for name in _RUN_IDS]
+        return make_credentials(b"", "agents at any port", flags, program, run_ids).job
+
+    def _list_common(self, addresses: Sequence[Address]) -> list[Address]:
+        hosts = dict.fromkeys(host for host, _ in addresses)
+        return [(host, port) for host in hosts for port in list_common_ports(self._common)]
 
     # ---- as a node -------------------------------------------------------------------------------
 
@@ -204,6 +265,8 @@ class OtherAgents:
     ) -> Judged:
         """Return the verdict on all nodes, or which of them is at work."""
         answers = sorted((a for a in answers if a.facts), key=lambda a: a.join.host)
+        own = next((a.facts[0].looks for a in answers if a.join.node == self._link.node), ())
+        answers = [one for one in answers if not meets_elsewhere(one.facts[0].looks, own)]
         at_work = next((one for one in answers if one.facts[0].moved), None)
         if at_work is not None:
             return Judged(0, goes_on=f"{at_work.join.host} is at work ({at_work.facts[0].moved})")

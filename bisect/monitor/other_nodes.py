@@ -36,7 +36,9 @@ from .lead_address import (
     WaitingNodes,
     are_on_one_machine,
     find_local_token,
+    find_name,
     format_token,
+    is_out_of_reach,
     list_lead_places,
     listen_at,
     make_credentials,
@@ -49,13 +51,15 @@ from .next_lead import NextLead
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
-    from ..collect.nodes import JointJudgement
+    from ..collect.nodes import JointJudgement, RecordedNode
     from ..diagnosis.snapshot import Snapshot
     from .finalize import Judgement
     from .job import Job
 
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 SHARED_JOIN_LIMIT = 20.0  # the same where they may share a run folder, if nobody leads
+NOT_REACHED = "it was never heard, and the network does not reach it"
+_MOST_UNHEARD = 2  # hosts that are asked for: each may take seconds
 _GUIDE_EVERY = 3.0  # seconds between two looks whether ranks are missing still
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
@@ -300,7 +304,8 @@ class OtherNodes:
         self, facts: JobFacts, seen: Snapshot, lost: tuple[LostNode, ...]
     ) -> tuple[JobFacts, Snapshot]:
         """Return the job and what was seen of it, with the nodes that are lost."""
-        from ..collect.nodes import describe_lost, mark_lost_ends
+        from ..collect.node_connections import mark_lost_ends
+        from ..collect.nodes import describe_lost
 
         notes = (*facts.notes, *describe_lost(lost))
         facts = replace(facts, lost_nodes=lost, notes=notes)
@@ -375,16 +380,21 @@ class OtherNodes:
     async def _judge(
         self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
-        judged, joint = await judge_answers(self._node, answers, unseen, asker)
+        judged, joint = await judge_answers(self._node, answers, unseen, asker, self.list_ports())
         self._joint = joint or self._joint
         return judged
 
 
 async def judge_answers(
-    lead: str, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
+    lead: str,
+    answers: Sequence[NodeAnswer],
+    unseen: Sequence[Unseen],
+    asker: NodeAnswer,
+    ports: Sequence[int] = (),
 ) -> tuple[Judged, JointJudgement | None]:
     """Return what the nodes are told, and what it rests on: the verdict on all of them, or who is
-    at work. `lead` is the name of the node that judges.
+    at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
+    no node has told of are reached.
     """
     from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
     from ..diagnosis.proof_of_hang import find_proof_of_hang
@@ -399,7 +409,8 @@ async def judge_answers(
         at_work = await call_in_thread(find_who_goes_on, nodes)
         if at_work:
             return Judged(0, goes_on=at_work), None
-    lost = [describe_as_lost(one) for one in unseen]
+    unheard = await find_unheard_nodes(nodes, ports) if not unseen else []
+    lost = [*map(describe_as_lost, unseen), *unheard]
     still = ended if ended in ("still", "late", "busy", "left") else None
     clocks = [
         ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
@@ -411,8 +422,28 @@ async def judge_answers(
     proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
     proof = proof or next((a.report.proof for a in order if a.report.proof), "")
     verdict = add_nodes(joint.verdict, order, unseen)
+    never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
+    verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
     is_over = any(one.report.is_over for one in order)
     return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
+
+
+async def find_unheard_nodes(nodes: Sequence[RecordedNode], ports: Sequence[int]) -> list[LostNode]:
+    """Return the hosts of ranks that no node has told of, where the network does not reach them any
+    more: the host was lost before its monitor had found us.
+    """
+    from ..collect.nodes import find_unheard
+    from ..diagnosis.rank_connections import OFTEN
+
+    absent, hosts = await call_in_thread(find_unheard, nodes)
+    lost = []
+    for one in hosts[:_MOST_UNHEARD]:
+        if one.resent < OFTEN and not (ports and await is_out_of_reach(one.address, ports[0])):
+            continue
+        name = await find_name(one.address) or one.address
+        ranks = absent if len(hosts) == 1 else ()  # of several nothing says which has which
+        lost.append(LostNode(name, ranks, None, "", one.address))
+    return lost
 
 
 def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:

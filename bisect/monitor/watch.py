@@ -27,7 +27,7 @@ from ..evidence.process import leave_out_services
 from . import clocks
 from .clocks import are_ranks_past
 from .finalize import close_job, reopen_job
-from .job_activity import Stillness, Suspension
+from .job_activity import EndedChildren, Stillness, Suspension
 from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
 from .monitor_process import DESCRIPTORS, call_in_thread
@@ -440,11 +440,15 @@ class Watch:
         """Read counters cheaply: their standing still asks for looks."""
         job = self.job
         job.family.refresh()
+        ended = job.ended_children = job.ended_children or EndedChildren(reads_logs=False)
+        below = {m.rank: job.family.children(m.pid) for m in job.members if not m.left}
+        ended.note({pid for pids in below.values() for pid in pids}, time.monotonic())
         for member in job.members:
             if member.left or member.quiet:
                 continue
             if set(read_status(member.pid).signals_pending) & set(INTERRUPTING):
                 self._interruptions.note_pending_signal()
-            pids = leave_out_services([member.pid, *job.family.children(member.pid)])
+            others = ended.select_others(below.get(member.rank, ()))
+            pids = leave_out_services([member.pid, *others])
             stillness = self._stillness.setdefault(member.rank, Stillness())
             member.stirred_at = max(member.stirred_at, stillness.stirred_at(pids))

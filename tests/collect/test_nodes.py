@@ -12,9 +12,10 @@ from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
 from hangbisect.base.process_facts import Descriptor, Socket
 from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, SlowStep
 from hangbisect.base.verdict_facts import NodeSeen, Outcome, Verdict
+from hangbisect.collect.node_connections import UnheardHost, connect_nodes
 from hangbisect.collect.nodes import (
     RecordedNode,
-    connect_nodes,
+    find_unheard,
     find_who_goes_on,
     judge_nodes,
     judge_recorded_nodes,
@@ -69,6 +70,7 @@ def judge(*nodes: RecordedNode) -> Verdict:
 
 WAITS = on("n1", rank(0, ALL_REDUCE, ALL_REDUCE))
 SLEEPS = on("n2", rank(1, SLEEP, SLEEP))
+AWAY = on("n3", rank(2, ALL_REDUCE, ALL_REDUCE))
 
 
 def test_the_rank_of_another_node_is_to_blame_and_its_host_is_named() -> None:
@@ -401,3 +403,88 @@ def test_a_node_that_was_lost_and_left_nothing_is_lost_where_files_are_read_too(
     there = node("n3", on("n3", rank(2, SLEEP, SLEEP)), outcome="silent", world_size=3)
     found = judge(*told, there)
     assert found.ranks.culprit == (2,)
+
+
+@pytest.mark.parametrize(
+    ("listens", "is_known"), [("10.0.0.1:46000", True), ("[::]:46000", True), ("[::]:46001", False)]
+)
+def test_a_connection_that_nobody_answers_is_for_whoever_listens_there(
+    listens: str, is_known: bool
+) -> None:
+    asks = connected("10.0.0.2:39300", "10.0.0.1:46000", "SYN_SENT").socket
+    server = Socket(8, "tcp", local=listens, state="LISTEN")
+    seen = connected("10.0.0.1:50000", "10.0.0.9:80").socket
+    here = on("n1", rank(0, look("f t.py:1", sockets=(server, seen))))
+    there = on("n2", rank(1, look("f t.py:1", sockets=(asks,))))
+    _, second = connect_nodes([here, there])
+    assert second.looks[0].sockets[0].remote == (ProcessId("n1", 100) if is_known else None)
+
+
+# ---- hosts that no node has told of --------------------------------------------------------------
+
+
+def serves(*accepted: Socket, size: int = 3) -> RecordedNode:
+    """Rank 0 on n1, at whose port 29400 are who has connected, and rank 1 of another node."""
+    listens = Socket(1, "tcp", local="0.0.0.0:29400", state="LISTEN")
+    of_rank_1 = Socket(2, "tcp", local="10.0.0.1:29400", peer="10.0.0.2:41000", state="ESTABLISHED")
+    waits = replace(ALL_REDUCE, sockets=(listens, of_rank_1, *accepted))
+    return node("n1", on("n1", rank(0, waits, waits)), outcome="silent", world_size=size)
+
+
+def asks(**more: Any) -> RecordedNode:
+    mine = Socket(7, "tcp", local="10.0.0.2:41000", peer="10.0.0.1:29400", state="ESTABLISHED")
+    waits = replace(ALL_REDUCE, sockets=(mine,))
+    return node("n2", on("n2", rank(1, waits, waits)), outcome="silent", **more)
+
+
+def accepted(peer: str, **more: Any) -> Socket:
+    return replace(
+        Socket(9, "tcp6", local="[::ffff:10.0.0.1]:29400", peer=peer, state="ESTABLISHED"), **more
+    )
+
+
+def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by_its_address() -> (
+    None
+):
+    nodes = [serves(accepted("[::ffff:10.0.0.3]:40000", resent=6)), asks()]
+    assert find_unheard(nodes) == ((2,), [UnheardHost("10.0.0.3", 6)])
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        accepted("10.0.0.2:41002"),  # a node that is seen
+        accepted("127.0.0.1:41002"),  # the same machine
+        accepted("10.0.0.3:41002", state="TIME_WAIT"),
+        accepted("10.0.0.3:443", local="10.0.0.1:50000"),  # a server that the rank has asked
+    ],
+)
+def test_no_other_connection_is_that_of_a_rank_which_nobody_has_told_of(other: Socket) -> None:
+    assert find_unheard([serves(other), asks()])[1] == []
+
+
+def test_where_all_ranks_are_seen_whoever_else_has_connected_is_no_rank() -> None:
+    assert find_unheard([serves(accepted("10.0.0.3:40000"), size=2), asks()]) == ((), [])
+
+
+def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:
+    lost = LostNode("n3", (2,), None, "", "10.0.0.3")
+    found = judge_nodes([serves(accepted("10.0.0.3:40000")), asks()], "still", [lost]).verdict
+    assert found.cause is not None
+    assert found.cause.id == "node-lost"
+    assert not found.ranks.culprit
+
+
+def test_a_verdict_that_was_given_on_more_nodes_than_have_left_anything_stands() -> None:
+    """The rank of n2 was started again, in the same folder: what it left first is gone."""
+    whole = judge(node("n1", WAITS), node("n2", SLEEPS, outcome="silent"), node("n3", AWAY))
+    seen = tuple(NodeSeen(f"n{n + 1}", True, (n,)) for n in range(3))
+    told = replace(whole, nodes=seen)
+    left = [replace(node(f"n{n + 1}", one), verdict=told) for n, one in ((0, WAITS), (2, AWAY))]
+    found = judge_recorded_nodes(left)
+    assert found is not None
+    assert found.verdict.ranks.culprit == (1,)
+    both = [*left, node("n2", SLEEPS, outcome="silent")]
+    again = judge_recorded_nodes(both)
+    assert again is not None
+    assert again.verdict is not told

@@ -13,7 +13,7 @@ from hangbisect.diagnosis.frames import WRAPPER
 from hangbisect.diagnosis.verdict import judge_job
 
 from .logs import Call, ran
-from .made_up import job, look, rank
+from .made_up import ALL_REDUCE, job, look, rank
 from .test_transfers import C10D, SERVER, SLEEP, call, still, within
 
 
@@ -301,3 +301,21 @@ def test_where_a_rank_has_not_come_yet_that_one_tells_more() -> None:
 def test_one_look_without_locals_accuses_nobody() -> None:
     bare = [rank(n, within(makes("1", "[0, 1]"), (), (), ())) for n in range(3)]
     assert judge_job(job("late", 3), bare).ranks.culprit != (1,)
+
+
+def uses(number: int, name: str, members: tuple[int, ...]) -> RankFacts:
+    """In a collective over the group of that name, of which its log knows the members."""
+    (facts,) = ran([[Call("all_reduce", "train.py:20", group=name)]])
+    (log,) = facts.collectives
+    operations = (*log.operations[:-1], replace(log.operations[-1], done=False))
+    log = replace(log, operations=operations, groups={name: members})
+    return replace(still(number, ALL_REDUCE), collectives=(log,))
+
+
+def test_groups_of_one_name_that_have_other_members_were_made_in_another_order() -> None:
+    """Both came into being by chance: who stands in new_group still waits for one of them."""
+    ranks = [uses(0, "1", (0, 1)), still(1, makes("2", "[1, 2]")), uses(2, "1", (1, 2))]
+    verdict = judge_job(job("late", 3), ranks)
+    assert verdict.ranks.culprit == (2,)
+    same = [uses(0, "1", (0, 1)), still(1, makes("2", "[1, 2]")), uses(2, "3", (0, 2))]
+    assert judge_job(job("late", 3), same).ranks.culprit != (2,)

@@ -13,6 +13,7 @@ from hangbisect.diagnosis.other_nodes import (
     compare_agents,
     find_node_wait,
     list_disagreements,
+    meets_elsewhere,
 )
 from hangbisect.diagnosis.process_snapshot import merge_looks
 
@@ -169,6 +170,8 @@ def test_nothing_is_told_of_agents_that_agree() -> None:
         ("--node-rank=0", "--node-rank=1", False),
         # A name and an address may be one machine; without one torchrun takes its default.
         ("--rdzv-endpoint=n1:1", "--rdzv-endpoint=10.0.0.1:1", False),
+        ("--rdzv-endpoint=n1:1", "--rdzv-endpoint=10.0.0.1:2", True),
+        ("--rdzv-endpoint=n1", "--rdzv-endpoint=n1:29400", False),  # torch's port
     ],
 )
 def test_whoever_waits_longer_for_agents_that_cannot_meet_waits_in_vain(
@@ -179,6 +182,26 @@ def test_whoever_waits_longer_for_agents_that_cannot_meet_waits_in_vain(
         for host, flag in (("a", one), ("b", other))
     }
     assert cannot_meet(agents) is is_sure
+
+
+def test_a_store_of_several_servers_may_be_asked_at_different_ports() -> None:
+    ports = ("--rdzv-endpoint=n1:2379", "--rdzv-endpoint=n2:2380")
+    agents = {
+        host: [agent((*words("--rdzv-backend=etcd-v2"), place, "train.py"), *CONNECTING)]
+        for host, place in zip("ab", ports, strict=True)
+    }
+    assert not cannot_meet(agents)
+
+
+def test_an_agent_that_is_answered_at_another_port_is_of_another_job() -> None:
+    other = tuple(word.replace("29655", "29700") for word in STATIC)
+    ours = [agent(STATIC, *CONNECTING, sockets=(LISTENS, MINE))]
+    answered = replace(MINE, peer=MINE.peer.replace("29655", "29700"))
+    theirs = [agent(other, *CONNECTING, sockets=(answered,))]
+    assert meets_elsewhere(theirs, ours)
+    assert not meets_elsewhere([agent(other, *CONNECTING)], ours)  # perhaps a wrong port
+    assert not meets_elsewhere([agent(STATIC, *CONNECTING, sockets=(MINE,))], ours)
+    assert not meets_elsewhere(theirs, ())
 
 
 # ---- agents of several nodes ---------------------------------------------------------------------

@@ -5,21 +5,24 @@ them are blamed for what one of them does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Frame, Look
+from hangbisect.base.identity import ProcessId
+from hangbisect.base.process_facts import Frame, Look, Socket
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.collect.looks import classify_ranks
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.rank_connections import find_usual_receivers
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 from hangbisect.report.verdict_rows import word_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from .made_up import job, look, rank, silent_peer
+from .made_up import ALL_REDUCE, job, look, rank, silent_peer
 
 C10D = "SP/torch/distributed/distributed_c10d.py"
 SERVER = look(
@@ -544,3 +547,73 @@ def test_who_waits_for_a_message_of_one_of_several_is_not_named_for_it(
     verdict = judge_job(job("late", 5, pipeline=""), ranks)
     assert verdict.ranks.culprit == ()
     assert any(said in one for one in verdict.notes)
+
+
+# ---- for whom a message is, by what goes over connections ----------------------------------------
+
+
+def in_ring(number: int, one: Look, sent: Sequence[int]) -> RankFacts:
+    """One of several ranks, each on a host of its own, that has sent so many bytes to each."""
+    made = rank(number, one, one, host=f"n{number}")
+    sockets = tuple(
+        Socket(
+            *(10 + other, "tcp", f"10.0.0.{number}:{other}", f"10.0.0.{other}:9", "ESTABLISHED"),
+            sent=count,
+            remote=ProcessId(f"n{other}", 100 + other),
+        )
+        for other, count in enumerate(sent)
+        if other != number
+    )
+    return replace(made, looks=tuple(replace(one, sockets=sockets) for one in made.looks))
+
+
+def hands_over() -> Look:
+    one = look("shift ring.py:29", "<module> ring.py:49")
+    inside = "c10d::ProcessGroupGloo::SendWork::wait"
+    native = replace(one.threads[0].frames[0], name=inside, native=True)
+    frames = (native, *one.threads[0].frames)
+    return replace(one, threads=(replace(one.threads[0], frames=frames),))
+
+
+IN_RING = (
+    (0, ALL_REDUCE, (0, 1872, 0, 144)),
+    (1, ALL_REDUCE, (152, 0, 1872, 0)),
+    (2, hands_over(), (9, 153, 0, 1264)),
+    (3, ALL_REDUCE, (1833, 9, 153, 0)),
+)
+
+
+def test_who_hands_over_what_it_sends_to_one_rank_alone_waits_for_that_one() -> None:
+    ranks = [in_ring(*one) for one in IN_RING]
+    assert find_usual_receivers(ranks) == {0: 1, 1: 2, 2: 3, 3: 0}
+    found = judge_job(job("still", 4), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((3,), (0, 1, 2))
+    assert found.cause is not None
+    assert found.cause.id == "message-left-out"
+    assert "1264 bytes to rank 3" in found.cause.why
+
+
+def test_native_frames_that_were_not_read_in_time_change_nothing() -> None:
+    ranks = [in_ring(*one) for one in IN_RING]
+    ranks[2] = in_ring(2, look("shift ring.py:29", "<module> ring.py:49"), IN_RING[2][2])
+    found = judge_job(job("still", 4), ranks)
+    assert (found.ranks.culprit, found.ranks.waiting) == ((3,), (0, 1, 2))
+    ranks[2] = in_ring(2, SERVER, IN_RING[2][2])
+    assert judge_job(job("still", 4), ranks).ranks.culprit == (2,)
+
+
+def test_who_has_sent_as_much_as_the_others_may_have_sent_one_too_many() -> None:
+    ranks = [in_ring(*one) for one in IN_RING]
+    ranks[2] = in_ring(2, hands_over(), (9, 153, 0, 1912))
+    found = judge_job(job("still", 4), ranks)
+    assert found.ranks.culprit != (3,)
+    assert found.cause is None or found.cause.id != "message-left-out"
+
+
+def test_where_several_get_as_much_or_connections_are_not_known_it_may_be_for_any() -> None:
+    ranks = [in_ring(*one) for one in IN_RING]
+    even = [*ranks[:2], in_ring(2, hands_over(), (500, 700, 0, 1264)), ranks[3]]
+    assert 2 not in find_usual_receivers(even)
+    unknown = [*ranks[:2], rank(2, hands_over(), host="n2"), ranks[3]]
+    assert 2 not in find_usual_receivers(unknown)
+    assert find_usual_receivers(ranks[:2]) == {}

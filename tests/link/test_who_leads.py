@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -49,6 +50,18 @@ def test_nodes_of_a_lead_that_gives_way_look_for_another_one() -> None:
     run(test())
 
 
+def test_a_node_leaves_a_lead_and_finds_the_one_that_it_is_to_have() -> None:
+    async def test() -> None:
+        async with star() as made, star() as other:
+            node = made.node(0)
+            await until(lambda: node.is_led)
+            made.port = other.port
+            node.look_again()
+            await until(lambda: node.is_led and "0" in other.lead._peers)
+
+    run(test())
+
+
 def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
     """A host that does not answer is passed over; what a lead without the token is refused for is
     told.
@@ -64,6 +77,24 @@ def test_the_first_of_several_leads_is_found_and_no_connection_stays() -> None:
             nobody, _ = await open_lead(places[:1], OURS)
             assert nobody is None
             await until(lambda: not made.lead._unknown)
+
+    run(test())
+
+
+def test_a_lead_is_found_by_the_other_name_of_the_job_too_and_by_no_third_one() -> None:
+    """Nodes that do not agree about a port have no name in common that it is part of."""
+
+    async def test() -> None:
+        async with star(replace(OURS, also="without a port")) as made:
+            place = [("127.0.0.1", made.port)]
+            for name in (OURS.job, "without a port"):
+                found, refused = await open_lead(place, replace(OURS, job=name))
+                assert found is not None, refused
+                assert found.is_trusted
+                found.close()
+            for other in (replace(OURS, job="third"), replace(OURS, job="", also="without a port")):
+                nobody, _ = await open_lead(place, other)
+                assert nobody is None
 
     run(test())
 
@@ -113,6 +144,23 @@ def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> Non
             assert len(first.made) == 1
             await nexts[2].find()
             assert len(first.made) == 1  # it is not its turn yet
+
+    run(test())
+
+
+def test_what_is_said_on_the_link_goes_in_short_segments() -> None:
+    """Longer ones are lost where a link on the way has a smaller MTU and nobody may say so."""
+
+    async def test() -> None:
+        async with star() as made:
+            places = [("127.0.0.1", made.port)]
+            found, _ = await open_lead(places, OURS)
+            assert found is not None
+            (other,) = made.lead._unknown
+            for one in (found, other):
+                end = one._writer.get_extra_info("socket")
+                assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= 536
+            found.close()
 
     run(test())
 

@@ -6,7 +6,7 @@ import re
 
 from ...base.addresses import host_of, is_loopback, port_of
 from ...base.native_code import CODE_OF_PEERS, CODE_OF_PYTHON
-from ...base.process_facts import Socket, tries_to_connect
+from ...base.process_facts import Look, Socket, tries_to_connect
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
 from ..pipe_writers import only_main_thread_acts
@@ -201,9 +201,15 @@ def _server_at(scene: Scene, socket: Socket) -> str:
         stranger = bool(socket.peer) and set(socket.peer_pids).isdisjoint(scene.job_pids)
         names = ", ".join(dict.fromkeys(socket.peer_names)) or "another process"
         return f"{socket.peer} ({names})" if stranger else ""
-    outside = any(socket == s for _, s in scene.outward)
+    outside = any(socket == s and not _has_accepted(look, s) for look, s in scene.outward)
     other = port_of(socket.peer) in _OTHER_PURPOSES
     return socket.peer if outside and socket.state == "ESTABLISHED" and not other else ""
+
+
+def _has_accepted(look: Look, socket: Socket) -> bool:
+    """Return whether a connection came to the port at which its process listens: from a client."""
+    listening = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"}
+    return port_of(socket.local) in listening - {""}
 
 
 def _opens_to_outside(scene: Scene) -> Found | None:

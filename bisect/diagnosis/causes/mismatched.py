@@ -16,6 +16,7 @@ from ..collective_mismatch import (
 )
 from ..frames import format_frame, frame_owner, unqualified_name
 from ..public_calls import find_group_wait
+from ..standing_ranks import find_short_receiver
 from .collective_places import (
     find_logged_mismatch,
     list_mismatch_values,
@@ -83,9 +84,15 @@ def _another_call_in_its_place(scene: Scene) -> Found | None:
 
 
 def _a_message_left_out(scene: Scene) -> Found | None:
-    """The logs show that a rank waits for a message of another one, which went on without it."""
+    """A rank waits for a message of another one, or for it to take one, which went on without it:
+    logs show it, or what went over their connections.
+    """
     found = find_logged_mismatch(scene, "unsent")
-    return None if found is None else Found(found.sentence, list_mismatch_values(found))
+    if found is None:
+        short = find_short_receiver(scene.ranks, scene.situations)
+        words = begin_sentence(str(short)) if short is not None else ""
+        return Found(str(short), {"sentence": words}, 0.85) if short is not None else None
+    return Found(found.sentence, list_mismatch_values(found))
 
 
 def _a_group_of_some(scene: Scene) -> Found | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, parse_nccl, port_of
+from ...base.identity import RankId
 from ...base.process_facts import Socket
 from ...base.words import begin_sentence, format_ranks
 from ..blocked_syscalls import READ_CALLS
@@ -58,6 +59,37 @@ def _no_answer_from_a_peer(scene: Scene) -> Found | None:
     for socket in _opening(scene):
         if not _is_master(scene, socket) and not is_loopback(host_of(socket.peer)):
             return Found(f"{socket.peer} SYN_SENT", {"peer": socket.peer})
+    return None
+
+
+_mesh_not_reached = ended_with(
+    r"connectFullMesh failed.{0,400}?(?:refused|timed out|No route|unreachable).{0,80}?"
+    r"remote=\[(?P<peer>(?!127\.)[\da-fA-F.:]+)\]",
+    "gloo could not connect to the address that another rank has told",
+)
+
+
+def _no_way_to_a_peer(scene: Scene) -> Found | None:
+    """A connection to another rank's address is not answered, or gloo ended because it could not be
+    made.
+    """
+    return _no_answer_from_a_peer(scene) or _mesh_not_reached(scene)
+
+
+def _met_its_peers(scene: Scene) -> Found | None:
+    """It waits for its peers, or ended as it was to meet them."""
+    return meets_its_peers(scene) or _mesh_not_reached(scene)
+
+
+def _interfaces_differ(scene: Scene) -> Found | None:
+    """A variable names another interface on some ranks than on the others."""
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        ranks: dict[str, list[RankId]] = {}
+        for facts in scene.ranks:
+            ranks.setdefault(facts.environment.get(name, ""), []).append(facts.rank)
+        if len(ranks) > 1 and any(facts.environment for facts in scene.ranks):
+            told = (f"{v or 'not set'} on {format_ranks(those)}" for v, those in ranks.items())
+            return Found(f"{name} is {' and '.join(told)}")
     return None
 
 
@@ -347,8 +379,9 @@ CAUSES = (
         id="peer-unreachable",
         title="a rank opens a connection to another rank, and nothing comes back",
         signs=(
-            need(_no_answer_from_a_peer, 0.65, proves=True),
-            need(meets_its_peers, 0.4),
+            need(_no_way_to_a_peer, 0.65, proves=True),
+            need(_met_its_peers, 0.4),
+            also(_interfaces_differ, 0.3),
             unless(through_a_proxy),
         ),
         why="Nothing answers at {peer}: the other rank told an address that cannot be reached from "
@@ -359,6 +392,7 @@ CAUSES = (
             "open all ports between the nodes: the ranks choose theirs freely",
         ),
         references=("NVIDIA/nccl#913", "NVIDIA/nccl#367", "horovod/horovod#584"),
+        outcomes=("hang", "interrupted", "crash"),
     ),
     KnownCause(
         id="hostname-is-loopback",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
 from hangbisect.attach.session import judge_answers
+from hangbisect.base.process_facts import Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 
@@ -26,7 +28,10 @@ def _host(one: RankFacts, size: str, world: int) -> NodeFacts:
 
 
 def judged(
-    *answers: NodeFacts | None, silent: bool = False, why: str = "no answer within 30 s"
+    *answers: NodeFacts | None,
+    silent: bool = False,
+    why: str = "no answer within 30 s",
+    addresses: dict[str, list[str]] | None = None,
 ) -> Verdict:
     """What is said of hosts n1, n2, ...; None has no job, or is not reached (`why`)."""
     trouble = why if silent else NO_JOB
@@ -35,7 +40,7 @@ def judged(
         for at, one in enumerate(answers, start=1)
     ]
     job = RemoteJob(tuple(one.node for one in asked), "the job", "kill it")
-    return judge_answers(job, asked, 102.0).verdict
+    return judge_answers(job, asked, 102.0, addresses).verdict
 
 
 def test_the_rank_of_the_host_on_which_nothing_runs_is_missed_there() -> None:
@@ -89,3 +94,26 @@ def test_which_of_two_has_them_or_a_host_that_lets_nobody_in_is_not_told() -> No
     ):
         verdict = judged(*answers, silent=True, why=why)
         assert verdict.cause is None or verdict.cause.id != "node-lost"
+
+
+REFUSED = "ssh: connect to host n3 port 22: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "is_lost"),
+    [
+        ({"n3": ["10.0.0.3"]}, True),
+        ({"n3": ["10.0.0.1"]}, False),  # a rank has a connection there: it is there, and not seen
+        ({}, False),
+    ],
+)
+def test_a_host_that_refuses_and_to_which_no_rank_is_connected_any_more_is_lost(
+    addresses: dict[str, list[str]], is_lost: bool
+) -> None:
+    end = Socket(7, "tcp", "10.0.0.2:41234", "10.0.0.1:9100", "ESTABLISHED")
+    there = waits(1)
+    (one,) = there.ranks
+    one = replace(one, looks=tuple(replace(look, sockets=(end,)) for look in one.looks))
+    answers = (waits(0), replace(there, ranks=(one,)), None)
+    found = judged(*answers, silent=True, why=REFUSED, addresses=addresses)
+    assert (found.cause is not None and found.cause.id == "node-lost") is is_lost

@@ -303,3 +303,45 @@ def test_who_is_connected_to_a_server_of_one_connection_is_named_with_its_port()
 def test_connections_that_a_server_has_taken_are_others() -> None:
     taken = [replace(one, local=one.peer, peer=one.local) for one in map(_sent_by, (1, 3))]
     assert "connections-not-taken" not in causes_of(connections_not_taken(*taken))
+
+
+def asked_for(resent: int) -> Facts:
+    """Rank 1 on n2 opens a connection to where rank 0 on n1 listens."""
+    asks = Socket(72, "tcp", OTHER_END, FIRST_END, "SYN_SENT", resent=resent)
+    asks = replace(asks, remote=ProcessId("n1", 100))
+    one, other = look(*MAKES_GROUP), look(*MAKES_GROUP, sockets=(asks,))
+    return job(), [rank(0, one, one, host="n1"), rank(1, other, other, host="n2")]
+
+
+def test_a_connection_between_two_ranks_that_nobody_answers_is_the_network_between_them() -> None:
+    found = judge_job(*asked_for(4))
+    assert found.ranks.culprit == ()
+    assert found.cause is not None
+    assert found.cause.id == "network-between-nodes"
+    assert "asked for 4 times more" in found.cause.why
+    assert FIRST_END in found.cause.why
+    assert "network-between-nodes" not in causes_of(asked_for(2))
+
+
+REFUSED = (
+    "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:152] timed out "
+    "connecting: SO_ERROR: Connection refused, remote=[%s]:45489$0"
+)
+
+
+def test_gloo_that_is_refused_at_the_address_of_a_peer_cannot_reach_it() -> None:
+    told = {0: "", 1: "lxcbr0", 2: ""}
+    ranks = [
+        gone(0, 1, REFUSED % "10.0.3.1", left_at=90.0),
+        rank(1, look(*MAKES_GROUP)),
+        gone(2, 1, REFUSED % "10.0.3.1", left_at=90.0),
+    ]
+    ranks = [
+        replace(one, environment={**TORCHRUN, **({"GLOO_SOCKET_IFNAME": v} if v else {})})
+        for one, v in zip(ranks, told.values(), strict=True)
+    ]
+    found = causes_of((job("crash", world=3), ranks))["peer-unreachable"]
+    assert "10.0.3.1" in found.why
+    assert "GLOO_SOCKET_IFNAME is not set on ranks 0,2 and lxcbr0 on rank 1" in found.matched
+    loopback = [replace(ranks[0], error=REFUSED % "127.0.1.1"), *ranks[1:2]]
+    assert "peer-unreachable" not in causes_of((job("crash"), loopback))
