@@ -56,6 +56,12 @@ class TrainingPulse:
         """Return whether no step has come for much longer than ever before."""
         return self._is_known and now > self._since + self.patience
 
+    def has_paused(self, since: float, now: float) -> bool:
+        """Return whether the time for a look is over, counted from `since` or from when the job
+        could go on.
+        """
+        return now > max(since, self._since) + max(self._least, self.patience)
+
     def begin_anew(self, now: float) -> None:
         """The job was kept from running until `now`."""
         self._since = max(self._since, now)
@@ -117,9 +123,20 @@ class TrainingWatch:
         return self._has_come
 
     def has_stopped(self, now: float) -> bool:
-        """Return whether no step has come for much longer than ever before."""
+        """Return whether no step has come for much longer than ever before, or a rank has ended and
+        another one, of which no pause between two steps is known, is there still.
+        """
         self._read_pulses()
-        return self.pulse.has_stopped(now)
+        return self.pulse.has_stopped(now) or self._is_left_behind(now)
+
+    def _is_left_behind(self, now: float) -> bool:
+        """Return whether ranks are there, long after another one has ended, of whose training one
+        step is all that was done: who trains no more may not end.
+        """
+        ended = [one.left_at for one in self.job.members if one.left and one.left_at is not None]
+        if self.pulse.longest > 0.0 or not ended or not self._living():
+            return False
+        return self.pulse.has_paused(max(ended), now)
 
     async def look(self, inquiry: Inquiry, now: float) -> None:
         """Look at ranks of which no step comes; where they are at work, let them be, and say
@@ -132,9 +149,11 @@ class TrainingWatch:
             member.quiet, member.moved_at, member.stirred_at = False, now, now
         self._is_looking, self._has_come = True, False
         since = now + job.limits.stall
-        why = (
-            f"No training step for {format_seconds(now - pulse.at)}; before, none took longer than "
-            f"{format_seconds(pulse.longest)}"
+        why = f"No training step for {format_seconds(now - pulse.at)}; "
+        why += (
+            f"before, none took longer than {format_seconds(pulse.longest)}"
+            if pulse.longest
+            else "a rank has ended"
         )
         try:
             await inquiry.look_until_clear(

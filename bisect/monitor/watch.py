@@ -331,9 +331,10 @@ class Watch:
     async def _clocks(self, now: float) -> None:
         job = self.job
         if job.is_quiet:
-            if self._training.has_stopped(now) and self._is_paused():
+            has_stopped = self._training.has_stopped(now)
+            if has_stopped and self._is_paused():
                 self._training.pulse.begin_anew(now)
-            elif self._training.pulse.has_stopped(now):
+            elif has_stopped:
                 await self._training.look(self._inquire(), now)
             return
         due = [

@@ -117,6 +117,31 @@ def test_ranks_tell_how_many_steps_they_have_done() -> None:
     assert pulse.steps == 9
 
 
+# ---- a training of one step ----------------------------------------------------------------------
+
+
+def of_one_step(*left_at: float | None) -> TrainingWatch:
+    """A watch of ranks that have done one step, and ended then (monotonic) or not."""
+    ranks = [member(n, quiet=True, left=at is not None, left_at=at) for n, at in enumerate(left_at)]
+    logs = SimpleNamespace(read_pulse=lambda rank: Pulse(90.0, 0.0, 1))
+    limits = SimpleNamespace(stall=20.0)
+    return TrainingWatch(SimpleNamespace(members=ranks, logs=logs, limits=limits))  # type: ignore[arg-type]
+
+
+def test_who_is_there_long_after_another_has_ended_is_looked_at() -> None:
+    watch = of_one_step(None, 100.0)
+    assert not watch.has_stopped(119.0)
+    assert watch.has_stopped(121.0)
+    watch.pulse.wait_longer()  # it was at work
+    assert not watch.has_stopped(139.0)
+    assert watch.has_stopped(141.0)
+
+
+def test_while_all_are_there_or_none_is_nobody_is_left_behind() -> None:
+    assert not of_one_step(None, None).has_stopped(1e6)
+    assert not of_one_step(100.0, 100.0).has_stopped(1e6)
+
+
 # ---- several nodes: what waits for ranks that are not seen --------------------------------------
 
 

@@ -17,6 +17,7 @@ from .signs import (
     parent_waits_for_workers,
     sleeps_for_ever,
 )
+from .workers import a_worker_meets_others
 
 # Rust's symbols are mangled, with the name inside (_RNvMs3_..._10rayon_core5latch...).
 _RAYON = r"rayon_core|LockLatch|rayon::"
@@ -367,6 +368,7 @@ CAUSES = (
             unless(_tokenizes),
             unless(_waits_for_its_team),
             unless(_in_opencv),
+            unless(a_worker_meets_others),
         ),
         why="When {worker} was forked a thread of the parent had the lock that it waits for in "
         "{place}, or was to do its work (arrow, OpenBLAS, gRPC). The copy has no such thread.",

@@ -230,7 +230,7 @@ _name_not_known = ended_with(
 )
 
 
-def _connections_are_not_taken(scene: Scene) -> Found | None:
+def connections_are_not_taken(scene: Scene) -> Found | None:
     """Other ranks wait at connections to a port of the rank, which has not accepted them."""
     subject, view = scene.subject, scene.view
     if subject is None or view is None:
@@ -287,7 +287,7 @@ CAUSES = (
     KnownCause(
         id="connections-not-taken",
         title="a rank serves one connection, and others wait at those that it has not accepted",
-        signs=(need(_connections_are_not_taken, 0.5), need(_serves_another_one, 0.4)),
+        signs=(need(connections_are_not_taken, 0.5), need(_serves_another_one, 0.4)),
         why="{ranks} wait at port {port} of rank {rank}, whose server answers one connection at a "
         "time, and that one stays open.",
         avoid=(

@@ -67,7 +67,7 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
     return None
 
 
-def _a_worker_meets_others(scene: Scene) -> Found | None:
+def a_worker_meets_others(scene: Scene) -> Found | None:
     """A process that was forked from a rank is in a collective of that rank's group."""
     for view in _workers(scene):
         if is_forked(view) and find_group_wait(view) == "collective":
@@ -283,7 +283,7 @@ CAUSES = (
             need(parent_waits_for_workers, 0.4),
             need(_a_worker_stands_still, 0.5),
             unless(_runs_the_script_again),
-            unless(_a_worker_meets_others),
+            unless(a_worker_meets_others),
         ),
         why="The rank waits for its worker {worker}, which stands still in {place}. The rank's own "
         "stack does not show why.",
@@ -300,7 +300,7 @@ CAUSES = (
         title="a worker of the rank calls a collective",
         signs=(
             need(parent_waits_for_workers, 0.4),
-            need(_a_worker_meets_others, 0.55),
+            need(a_worker_meets_others, 0.55),
             unless(_runs_the_script_again),
         ),
         why="{worker}, a fork of the rank, waits for all ranks in {place}. The threads of the "
