@@ -272,6 +272,34 @@ def leftover_server(place: Path, amount: float) -> Iterator[World]:
             os.kill(int(pid), signal.SIGKILL)
 
 
+_SHARER = """
+import os, setproctitle, socket, time
+if os.fork():
+    os._exit(0)
+setproctitle.setproctitle("VLLM::APIServer")
+one = socket.socket()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+one.bind(("127.0.0.1", 0))
+one.listen()
+os.write(1, b"%d %d\\n" % (one.getsockname()[1], os.getpid()))
+while True:
+    time.sleep(3600)
+"""
+
+
+@contextlib.contextmanager
+def leftover_that_shares_its_port(place: Path, amount: float) -> Iterator[World]:
+    """PORT: one at which an earlier server listens with SO_REUSEPORT and accepts nothing."""
+    words = [sys.executable, "-c", _SHARER]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as one:
+        assert one.stdout is not None
+        port, pid = one.stdout.readline().split()
+        try:
+            yield World({"PORT": port})
+        finally:
+            os.kill(int(pid), signal.SIGKILL)
+
+
 # A user of a server, outside of its job: it waits until the server says that it is ready, and asks.
 _CLIENT = """
 import sys, time, urllib.request
@@ -333,6 +361,7 @@ WORLDS: dict[str, Make] = {
         terminal_and_built,
         silent_nvidia_smi,
         leftover_server,
+        leftover_that_shares_its_port,
         late_client,
         late_client_and_silent_service,
     )

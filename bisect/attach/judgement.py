@@ -105,6 +105,7 @@ def judge_nodes(
         machine=first.machine if len(nodes) == 1 else MachineFacts(),
         machines=_gather_machines(nodes, now),
         starting=next((node.starting for node in nodes if node.starting), ""),
+        restarted=next((node.restarted for node in nodes if node.restarted), None),
         lost_nodes=tuple(lost),
     )
     seen = Snapshot(ranks)

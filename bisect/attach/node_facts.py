@@ -20,7 +20,7 @@ from ..base.environment import relevant
 from ..base.identity import RankId, UnknownRank
 from ..base.launchers import DIALECTS, find_launcher
 from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import MachineFacts, RankFacts
+from ..base.rank_facts import MachineFacts, RankFacts, RestartedProcess
 from ..base.words import format_ranks
 from ..collect.library_facts import (
     LibraryFacts,
@@ -33,6 +33,7 @@ from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process_snapshot import merge_looks
+from ..evidence.left_logs import find_left_logs
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.process import exit_code, family, leave_out_services
@@ -96,6 +97,7 @@ class NodeFacts:
     downloads: tuple[Download, ...] = ()  # as they were at the last look
     starting: str = ""  # which program may start more ranks yet, in words
     notes: tuple[str, ...] = ()
+    restarted: RestartedProcess | None = None  # by the log that it has left
 
 
 async def look_at_job(
@@ -168,10 +170,36 @@ async def _make_node_facts(
         notebook=job.notebook,
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
+        restarted=None if settled.moving else await _find_restarted(job, now),
         notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes, *kernels),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),
+    )
+
+
+_FEWEST_ERRORS = 2  # in a log, before what has written it counts as started again
+_LONG_AGO = 600.0  # seconds: who is started again by then says so again
+
+
+async def _find_restarted(job: Job, now: float) -> RestartedProcess | None:
+    """Return what has ended by the same error several times since the job started, as the last of
+    the logs says that nobody of the job has open; None for nothing.
+    """
+    since = time.time() - (now - job.began)
+    try:
+        logs = await call_with_limit(
+            find_left_logs, sorted(job.pids), since, limit=_OUTPUT_LIMIT, key="left logs"
+        )
+    except TimeoutError:
+        return None
+    late = time.time() - _LONG_AGO
+    found = [one for one in logs if one.times >= _FEWEST_ERRORS and one.written >= late]
+    if not found:
+        return None
+    seconds = max(0.0, round(found[0].written - since, 1))
+    return RestartedProcess(
+        "", 0, found[0].times, seconds, file=found[0].path, error=found[0].error
     )
 
 

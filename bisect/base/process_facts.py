@@ -57,6 +57,9 @@ class Frame:
     # that it gives to what it calls, secrets masked.
     calls: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
     given: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
+    # As the source shows: the methods of Ray's actors for whose answers the line waits:
+    # "Buffer.add", "add" where it is not known of which class.
+    asks: tuple[str, ...] = field(default=(), compare=False, metadata=INSIDE)
     # As the source shows: the lock that the line waits for, and those that it has taken before
     # (evidence/locks_in_source.py). Only where a thread of the process waits for such a lock.
     takes: CodeLock | None = field(default=None, compare=False)

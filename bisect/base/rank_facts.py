@@ -284,13 +284,14 @@ class RestartedProcess:
     and at least one of them by an error.
     """
 
-    name: str  # of the last one
+    name: str  # of the last one; "": nobody has seen it, only the log is known that it has left
     pid: int
     times: int  # that one has ended
-    seconds: float  # from when the first was seen to the end of the last
+    seconds: float  # from when the first was seen, or the job started, to the end of the last
     status: int | None = None  # of one that was seen before its parent asked; negative: a signal
     file: str = ""  # a log that the last one wrote, and its last line where that names an error
     error: str = ""
+    is_sure: bool = False  # it was no program that only says no by its status
 
 
 @dataclass(frozen=True, kw_only=True)

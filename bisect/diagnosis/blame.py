@@ -25,12 +25,14 @@ from .gpu_owners import find_ranks_held_by_gpu
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_connections import find_cut_connection
-from .rank_waits import POLLS, RankWait, is_anonymous, sort_by_telling
+from .rank_waits import POLLS, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
+    find_awaited_server,
     find_few_in_ring,
     find_short_receiver,
     find_standing_place,
+    hears_several,
     hears_who_comes,
     is_functional,
     split_by_named_wait,
@@ -141,7 +143,9 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     if candidates or job.ended in NOTHING_MOVES:
         # What each means by the call in which all stand tells more than who hears whom in it.
         disagreement = case.disagreement
-        if disagreement is not None and not find_mismatched_ranks(case.ranks):
+        # Ranks that make groups with their members alone wait for nobody else, whatever logs pair.
+        is_sure = disagreement is not None and disagreement.about == "local"
+        if disagreement is not None and (is_sure or not find_mismatched_ranks(case.ranks)):
             return _Blame(disagreement.ranks, disagreement.others)
     if short := find_short_receiver(case.ranks, case.rank_waits):
         return _Blame((short.receiver,), tuple(r for r in candidates if r != short.receiver))
@@ -235,9 +239,12 @@ def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
 
 
 def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return those of a ring over connections that stand elsewhere than most ranks do: a guess.
-    None where it is no such ring, or the kernel vouches for it: then each waits for the next.
+    """Return those of a ring over connections that stand elsewhere than most ranks do, or the one
+    that is to serve all others of it: a guess. None where it is no such ring, or the kernel vouches
+    for it: then each waits for the next.
     """
+    if (server := find_awaited_server(case, candidates)) is not None:
+        return _Blame((server,), tuple(rank for rank in candidates if rank != server))
     others = (ring for ring in graph.deadlocks if not ring.is_of_connections)
     ringed = {rank for ring in others for rank in ring.ranks}
     if len(candidates) < _FEWEST or ringed & {*candidates} or not {*candidates} <= graph.waiting:
@@ -371,16 +378,12 @@ def _part_from_loops(
     """
     ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
     ring = [r for r in candidates if r in graph.sinks & graph.waiting and r not in ringed]
-    loops = [r for r in ring if (found := case.rank_waits.get(r)) and _hears_several(found)]
+    loops = [r for r in ring if (found := case.rank_waits.get(r)) and hears_several(found)]
     if not loops:
         return candidates, []
     kept = loops if len(loops) == 1 else []
     ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(case, facts)]
     return [r for r in candidates if r in kept or r not in (*ring, *ended)], loops
-
-
-def _hears_several(found: RankWait) -> bool:
-    return found.own_wait is not None and found.own_wait.is_for_any
 
 
 def _describe_loops(ranks: Sequence[RankId]) -> str:

@@ -230,6 +230,17 @@ def find_queue_wait(
     return replace(chosen, kind=kind, others=others)
 
 
+def find_folder_wait(call: Syscall | None, place: str) -> Wait | None:
+    """Return the wait for what happens in a folder, where a call names inotify's descriptors alone
+    (inotify(7)); `place`: of the call, in words.
+    """
+    named = call.descriptors if call is not None else ()
+    heard = [one.path for one in named if one.path != "anon_inode:[eventpoll]"]
+    if not heard or not all(path.endswith("inotify") for path in heard):
+        return None
+    return Wait("file", f"an event of inotify, in {place}" if place else "an event of inotify")
+
+
 def format_others(wait: Wait) -> str:
     """Return in words for whom a wait may be as well, "" for nobody."""
     # What a loop listens to besides is said with it.
@@ -237,11 +248,14 @@ def format_others(wait: Wait) -> str:
     return f"or it waits for {', '.join(map(str, named))}" if named else ""
 
 
+NOBODY_CONNECTED = "nobody is connected"  # the end of what is said of such a wait
+
+
 def _make_lonely_queue_wait(look: Look, sockets: Iterable[Socket]) -> Wait | None:
     """Return the wait at a message queue without a connection."""
     listening = next((one.local for one in sockets if one.state == "LISTEN"), "")
     if listening:
-        return Wait("socket", f"{listening} LISTEN, nobody is connected", what=listening)
+        return Wait("socket", f"{listening} LISTEN, {NOBODY_CONNECTED}", what=listening)
     if not tries_to_connect(look.kernel):
         return None
     if look.unserved:

@@ -35,6 +35,7 @@ from .blocked_syscalls import (
     SLEEP_CALLS,
     TRANSFER_CALLS,
     choose_descriptor_wait,
+    find_folder_wait,
     find_outward_socket,
     find_queue_wait,
     format_others,
@@ -51,7 +52,7 @@ from .helper_processes import (
     is_between_calls,
     is_halted,
 )
-from .loop_waits import describe_loop, note_alternatives, runs_event_loop
+from .loop_waits import describe_loop, find_loop_thread, note_alternatives, runs_event_loop
 from .other_nodes import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
@@ -103,7 +104,7 @@ def find_futex_wait(view: ProcessSnapshot) -> Wait:
     inner = python[0]
     others = [t for t in view.threads if t is not view.main]
     if inner.file.endswith("threading.py") or inner.file.startswith("<frozen threading"):
-        return _find_threading_wait(python, others)
+        return _find_event_wait(python, view) or _find_threading_wait(python, others)
     if any(f.name.rpartition(".")[0].endswith("_ModuleLock") for f in python[:2]):
         return Wait("lock", "the import lock of a module that another thread imports")
     if "multiprocessing/" in inner.file and unqualified_name(inner.name) in (
@@ -122,6 +123,15 @@ def find_futex_wait(view: ProcessSnapshot) -> Wait:
     if frame_owner(inner, "") == "library" and not native:
         return Wait("futex", f"in {format_frame(inner)}")
     return Wait("futex", place)
+
+
+def _find_event_wait(python: list[Frame], view: ProcessSnapshot) -> Wait | None:
+    """Return the wait for an event that the only event loop of another thread sets, as a library
+    has it that calls coroutines of its own (fsspec's sync).
+    """
+    asks = [unqualified_name(f.name) for f in python[:2]] == ["wait", "wait"]
+    called = python[1].name.rpartition(".")[0] if asks else ""
+    return find_loop_thread(view.look) if called.endswith("Event") else None
 
 
 def _find_threading_wait(python: list[Frame], others: list[Thread]) -> Wait:
@@ -389,7 +399,8 @@ def _find_syscall_wait(
         queue = find_queue_wait(view.call, view.look, pids, mine)
         if queue is not None:
             return queue
-        named = _find_wait_for_itself(view)
+        place = format_innermost_frame(view.frames)
+        named = find_folder_wait(view.call, place) or _find_wait_for_itself(view)
         # A loop that hears itself alone is woken by threads, which may be at a connection.
         if named is None and (runs_event_loop(view) or not _hears_itself_alone(view)):
             named = _find_only_socket_wait(view, pids)
@@ -527,7 +538,7 @@ def find_blocking_reason_of_child(
     calls say little: it waits for the peer outside that it talks to, unless it is halted.
     """
     look = looks[-1]
-    if not look.threads and not is_halted(look):
+    if not any(one.threads for one in looks) and not is_halted(look):
         inside = [lks[-1].pid for lks in around.facts.children if lks] + [around.facts.pid or 0]
         socket = find_outward_socket(look, inside)
         if socket is not None:

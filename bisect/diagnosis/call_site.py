@@ -77,7 +77,8 @@ def find_call(view: ProcessSnapshot, job: JobFacts, announced: str = "") -> str:
     for frame in frames:
         telling = next((e for e in find_entry_points(frame) if e.telling), None)
         if telling is not None:
-            return telling.named(_find_widest_frame(frame, telling, frames))
+            meeting = _find_meeting(frames[frames.index(frame) + 1 :])
+            return meeting or telling.named(_find_widest_frame(frame, telling, frames))
     outside = _count_import_frames(frames)
     own = next(
         (
@@ -98,6 +99,17 @@ def find_call(view: ProcessSnapshot, job: JobFacts, announced: str = "") -> str:
     if outside:
         return _format_import(frames[:outside], announced)
     return _find_direct_call(view, frames, job, announced)
+
+
+def _find_meeting(frames: Sequence[Frame]) -> str:
+    """Return the call of the same library, around a telling one, that waits for all workers by it;
+    "" where there is none before code of the job.
+    """
+    for frame in takewhile(lambda one: frame_owner(one, "") == "library", frames):
+        for entry in find_entry_points(frame):
+            if entry.meets:
+                return entry.named(frame)
+    return ""
 
 
 def _find_called_function(frames: Sequence[Frame]) -> Frame:

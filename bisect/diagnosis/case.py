@@ -16,7 +16,7 @@ from .disagreements import Disagreement, find_disagreement
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .rank_connections import find_group_partners
 from .rank_waits import RankWait
-from .rendezvous_claims import claimed_world_size, find_world_size
+from .rendezvous_claims import claimed_world_size, find_world_size, read_group_values
 from .rounds import OtherRound, find_other_round
 from .server_roles import find_roles, find_titles
 from .single_ranks import is_gone
@@ -94,7 +94,10 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     host = next(iter(hosts)) if len(hosts) == 1 else ""
     for rank in job.local_ranks:
         known.setdefault(rank, make_unseen_rank(rank, host))
-    came = _drop_explained(tuple(known[rank] for rank in sorted(known)))
+    world = max(claimed_world_size(tuple(known.values())), job.world_size)
+    below = _list_claimed_below(known.values(), world)
+    there = (r for rank in sorted(known) if not _is_unseen(r := known[rank]) or rank not in below)
+    came = _drop_explained(tuple(there))
     known = {r.rank: r for r in came}
     everyone = _reopen_if_all_finished(came)
     snapshot = seen.update(everyone)
@@ -106,7 +109,7 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         stacks = [view.frames for view in views if view is not None]
         claimed = max(claimed, find_world_size(stacks))
     first = 0 if alone else job.world_size
-    missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys())
+    missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys() - below)
     # Some of these are the ranks whose number nobody knows; which ones, nobody can say.
     missing = missing[sum(not isinstance(rank, int) for rank in known) :]
     absent = tuple(r for r in missing if first <= r < claimed)
@@ -126,6 +129,24 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     return Case(job, snapshot, absent, found)
 
 
+def _list_claimed_below(ranks: Iterable[RankFacts], world: int) -> set[int]:
+    """Return as which ranks of that world living processes below these ranks make its first group,
+    as torch's own frames say: an engine's worker, say, that a trainer's message has called.
+    """
+    found: set[int] = set()
+    for looks in (looks for facts in ranks for looks in facts.children if looks):
+        last = looks[-1]
+        main = last.main.frames if last.main is not None and last.state not in "ZX" else ()
+        values = read_group_values(main)
+        if values.get("world_size") == world and "rank" in values:
+            found.add(values["rank"])
+    return found
+
+
+def _is_unseen(facts: RankFacts) -> bool:
+    return facts.never_started and facts.pid is None
+
+
 def _count_twins(ranks: Iterable[RankFacts]) -> int:
     return sum(facts.twin is not None for facts in ranks)
 
@@ -134,7 +155,7 @@ def _drop_explained(ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
     """Return the ranks; without those that never came where as many processes, or more, have come
     as a rank that another one is.
     """
-    unseen = [facts for facts in ranks if facts.never_started and facts.pid is None]
+    unseen = [facts for facts in ranks if _is_unseen(facts)]
     if len(unseen) > _count_twins(ranks):
         return ranks
     return tuple(facts for facts in ranks if facts not in unseen)

@@ -41,7 +41,7 @@ from .peer_calls import Root, find_root
 from .process_snapshot import ProcessSnapshot
 from .rank_connections import find_group_partners, find_only_group
 from .rank_waits import RankWait
-from .rendezvous_claims import GROUP_HELPER, read_group_values
+from .rendezvous_claims import GROUP_HELPER, LocalGroup, find_local_group, read_group_values
 from .single_ranks import is_gone
 
 _C10D = "torch/distributed/distributed_c10d.py"
@@ -57,7 +57,8 @@ class Disagreement:
     others: tuple[RankId, ...]
     call: str  # "broadcast"
     sentence: str
-    about: Literal["root", "members", "meeting"]  # of a call, of a group, or where all meet
+    # Of a call, of a group, of one whose members alone meet, or where all meet.
+    about: Literal["root", "members", "local", "meeting"]
 
 
 class _Meaning(NamedTuple):
@@ -97,6 +98,7 @@ def find_disagreement(
     }
     roots: dict[RankId, _Meaning] = {}
     groups: dict[RankId, _Meaning] = {}
+    local: dict[RankId, LocalGroup] = {}
     refuted: set[RankId] = set()
     for place in places:
         view = views[place.rank]
@@ -109,9 +111,13 @@ def find_disagreement(
                 refuted.add(place.rank)
         if group := _read_made_group(frames) or _read_used_group(last, members.get(place.rank)):
             groups[place.rank] = group
+        if made := find_local_group(frames):
+            local[place.rank] = made
     calls = {place.rank: place.call for place in places}
-    return _compare_meanings("root", roots, calls, refuted) or _compare_meanings(
-        "members", groups, calls
+    return (
+        _compare_local_groups(local, calls)
+        or _compare_meanings("root", roots, calls, refuted)
+        or _compare_meanings("members", groups, calls)
     )
 
 
@@ -142,6 +148,32 @@ def _compare_meanings(
     ranks = tuple(sorted(rank for rank, one in meanings.items() if one in wrong))
     others = tuple(sorted(rank for rank in calls if rank not in ranks))
     return Disagreement(ranks, others, calls[ranks[0]], _describe_meanings(meanings, ranks), about)
+
+
+def _compare_local_groups(
+    made: Mapping[RankId, LocalGroup], calls: Mapping[RankId, str]
+) -> Disagreement | None:
+    """Return which of these ranks are the fewest that wait for one another in groups of unlike
+    members, which their members alone make; None where none do.
+    """
+    meanings = {
+        rank: _Meaning("local", one.shown, f"make a group of ranks {one.shown} alone")
+        for rank, one in made.items()
+    }
+    differ = {
+        (meanings[one], meanings[other])
+        for one, other in combinations(sorted(made), 2)
+        if made[one].members != made[other].members
+        and one in made[other].members
+        and other in made[one].members
+    }
+    if not differ or len({*meanings.values()}) > _MOST_MEANINGS:
+        return None
+    wrong = _find_fewest(differ, Counter(meanings.values()))
+    ranks = tuple(rank for rank, one in sorted(meanings.items()) if one in wrong)
+    others = tuple(sorted(rank for rank in calls if rank not in ranks))
+    sentence = _describe_meanings(meanings, ranks)
+    return Disagreement(ranks, others, calls[ranks[0]], sentence, "local")
 
 
 def _find_fewest(

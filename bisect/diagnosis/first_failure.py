@@ -32,8 +32,9 @@ def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
     gone = [r for r in ranks if r.left and not r.finished]
     failed = [r for r in gone if r.error or r.status not in (None, 0)]
     if not failed:
-        return tuple(sorted(r.rank for r in gone))
-    own = [r for r in failed if r.status not in _ENDED_BY_LAUNCHER] or failed
+        return tuple(sorted(r.rank for r in _list_first_unknown(gone) or gone))
+    own = [r for r in failed if r.status not in _ENDED_BY_LAUNCHER]
+    own = own or _list_unknown_before(failed, gone) or failed
     left = [r for r in gone if r.status == 0 and not r.error]
     # Where all that failed did so for want of a peer, one that left without a word was that peer;
     # but not where it had never called what the others failed in.
@@ -50,6 +51,24 @@ def find_first_to_fail(ranks: Sequence[RankFacts]) -> tuple[RankId, ...]:
     elif by_itself:
         killed = []
     return tuple(sorted(r.rank for r in [*by_itself, *killed]))
+
+
+def _list_unknown_before(ended: Sequence[RankFacts], gone: Sequence[RankFacts]) -> list[RankFacts]:
+    """Return the ranks that left, nobody knows how, before any of those was `ended` that a launcher
+    ended: for their sake.
+    """
+    first = min((r.left_at for r in ended if r.left_at is not None), default=0.0)
+    return [r for r in gone if r.status is None and r.left_at is not None and r.left_at < first]
+
+
+def _list_first_unknown(gone: Sequence[RankFacts]) -> list[RankFacts]:
+    """Return those that left first, where of none is known how it ended; nobody where they left
+    together.
+    """
+    moments = [r.left_at for r in gone if r.left_at is not None and r.status is None]
+    if len(moments) < len(gone) or not moments:
+        return []
+    return [r for r in gone if (r.left_at or 0.0) <= min(moments) + _APART]
 
 
 def _drop_later_errors(failed: Sequence[RankFacts]) -> list[RankFacts]:

@@ -32,7 +32,8 @@ def find_given_device(facts: RankFacts) -> str:
     """
     if not facts.environment:
         return ""
-    visible = next(filter(None, map(facts.environment.get, _VISIBLE)), None)
+    named = [name for name in _VISIBLE if name in facts.environment]
+    visible = facts.environment[named[0]] if named else None
     if visible is None:
         return str(facts.local_rank)
     words = [word.strip() for word in visible.split(",")]

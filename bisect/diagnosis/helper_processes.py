@@ -76,6 +76,8 @@ _SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothi
 _LOCKED = frozenset(["futex", "sem_wait", "poll", "ppoll", "epoll_wait", "select", "pselect6", ""])
 _SYNCHRONIZE = re.compile(r"multiproc?ess(?:ing)?/synchronize\.py$")
 _QUEUES = re.compile(r"multiproc?ess(?:ing)?/queues\.py$")
+_ALL_QUEUES = re.compile(r"(?:multiproc?ess(?:ing)?/queues|(?:^|/)queue)\.py$")
+_WAIT_OF_CONDITION = frozenset(["wait", "acquire", "__enter__"])
 _STARTS_BY_SERVER = re.compile(r"multiproc?ess(?:ing)?/(?:popen_)?forkserver\.py$")
 _FORK_SERVER = "multiprocessing.forkserver"  # in the words by which it is started
 _JOINS = ("join", "_wait_for_tstate_lock", "_shutdown")
@@ -117,7 +119,7 @@ def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     if worker is not None:
         return Wait("process", "", worker.pid, worker.name)
     if waits_for_ray(view.frames):
-        return _find_actor_wait(living)
+        return _find_actor_wait(view, living)
     child = (
         _find_child_named_after_library(view, living)
         or _find_connected_child(view, living)
@@ -214,6 +216,20 @@ def waits_for_room(view: ProcessSnapshot) -> bool:
     return any(_QUEUES.search(one.file) and unqualified_name(one.name) == "put" for one in python)
 
 
+def find_thread_for_room(threads: Sequence[Thread]) -> Thread | None:
+    """Return the first of a process's threads that waits for room in a queue that is full, one of
+    threads (queue.py) or of multiprocessing; None if none does.
+    """
+    for thread in threads:
+        python = [frame for frame in thread.frames if not frame.native]
+        inner = [one for one in python if unqualified_name(one.name) not in _WAIT_OF_CONDITION][:1]
+        if any(
+            _ALL_QUEUES.search(one.file) and unqualified_name(one.name) == "put" for one in inner
+        ):
+            return thread
+    return None
+
+
 def _find_halted_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Look | None:
     """Return a child that is halted, where nothing says whom else a lock is to come from."""
     futex = view.call.futex if view.call is not None else None
@@ -252,10 +268,11 @@ def waits_for_ray(frames: Sequence[Frame]) -> bool:
     return inner is not None and has_role(inner.file, inner.name, Role.AWAITS_ACTORS)
 
 
-def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
+def _find_actor_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
     """Return the wait for an actor, or a task, of Ray that is in a method; None if none is: what is
     waited for has no process yet. Which object is wanted of which actor no frame tells: of several
     one that awaits no others itself comes first, and of these one that waits for no other rank.
+    Where all wait for others, the source says whom each has asked: the last of these it is.
     """
     actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
     at_work = [
@@ -263,14 +280,53 @@ def _find_actor_wait(family: Sequence[Sequence[Look]]) -> Wait | None:
     ]
     if not at_work:
         return None
-    chosen = min(at_work, key=lambda one: (_rank_actor(one), _meets_ranks(one), one.pid))
+    chosen = min(at_work, key=_order_actors)
+    last = _follow_calls(view.frames, at_work) if _rank_actor(chosen) >= _ASKS_OTHERS else None
+    if last is not None:
+        return Wait("process", "", last.pid, find_actor(last.command))
     others = tuple(
         one.pid for one in at_work if one is not chosen and _rank_actor(one) < _IDLE_ACTOR
     )
     return Wait("process", "", chosen.pid, find_actor(chosen.command), others=others)
 
 
+_ASKS_OTHERS = 2
 _IDLE_ACTOR = 3
+
+
+def _order_actors(one: Look) -> tuple[int, bool, int]:
+    """Return by what actors at work are put in order: first who stands still by itself."""
+    return _rank_actor(one), _meets_ranks(one), one.pid
+
+
+def _follow_calls(frames: Iterable[Frame], at_work: Sequence[Look]) -> Look | None:
+    """Return the actor at the end of the calls that the source shows, each in the method that the
+    one before it waits for; None if the first step is not known.
+    """
+    last: Look | None = None
+    left = list(at_work)
+    while True:
+        asked = find_asked_methods(frames)
+        next_ones = [one for one in left if runs_any_of(find_actor(one.command), asked)]
+        if not next_ones:
+            return last
+        last = min(next_ones, key=_order_actors)
+        left.remove(last)
+        frames = last.main.frames if last.main is not None else ()
+
+
+def find_asked_methods(frames: Iterable[Frame]) -> tuple[str, ...]:
+    """Return the methods of Ray's actors for whose answers a thread waits, as the source says:
+    "Buffer.add", "add" where it is not known of which class.
+    """
+    return next((one.asks for one in frames if one.asks), ())
+
+
+def runs_any_of(actor: str, methods: Iterable[str]) -> bool:
+    """Return whether an actor ("Buffer.add") is in one of these methods."""
+    return runs_method(actor) and any(
+        actor == one or ("." not in one and actor.rpartition(".")[2] == one) for one in methods
+    )
 
 
 def _rank_actor(look: Look) -> int:
@@ -282,7 +338,7 @@ def _rank_actor(look: Look) -> int:
         return _IDLE_ACTOR
     if not waits_for_ray(frames):
         return 0
-    return 1 if find_blocked_coroutine(frames) is not None else 2
+    return 1 if find_blocked_coroutine(frames) is not None else _ASKS_OTHERS
 
 
 def _is_actor_at_work(look: Look) -> bool:

@@ -31,6 +31,27 @@ def runs_event_loop(view: ProcessSnapshot) -> bool:
     return view.call_name in POLL_CALLS and any(_LOOP.search(frame.file) for frame in python)
 
 
+def find_loop_thread(look: Look) -> Wait | None:
+    """Return the wait for the thread besides the main one that runs an event loop, where there is
+    one alone, with whom it listens to; None where there is none, or several.
+    """
+    tids = {task.tid: task for task in look.kernel}
+    found = [
+        (thread, tids[thread.os_id].syscall)
+        for thread in look.threads
+        if thread.os_id in tids and thread.os_id != look.pid
+        if any(_LOOP.search(f.file) for f in thread.frames if not f.native)
+    ]
+    calls = [(thread, call) for thread, call in found if call and call.name in POLL_CALLS]
+    if len(found) != 1 or not calls:
+        return None
+    thread, call = calls[0]
+    waits = (make_descriptor_wait(one, look, ()) for one in call.descriptors)
+    named = [one.detail for one in waits if one is not None and one.kind == "socket"]
+    at = f" at {', '.join(named[:_MOST_NAMED])}" if named else ""
+    return Wait("thread", f"thread {thread.name or thread.os_id}, an event loop{at}")
+
+
 def note_alternatives(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) -> Wait:
     """Return the wait of a process that polls with those for which it may as well be: whoever is at
     the other ends of what it polls. `family`: the pids of its descendants.

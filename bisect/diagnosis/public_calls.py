@@ -46,6 +46,9 @@ class EntryPoint:
     # What a process does that has no code of the job's own on its stack, as in a server.
     stage: bool = False
     container: bool = False  # runs code of the job, and that is inside more often than not
+    meets: bool = (
+        False  # waits for all workers by a telling call, which says less than its own name
+    )
 
     def matches(self, frame: Frame) -> bool:
         """Return whether a frame is of this function."""
@@ -137,6 +140,13 @@ ENTRY_POINTS = (
         "strategy",
         telling=True,
     ),
+    EntryPoint(  # it broadcasts the buffers before it calls the module
+        r"torch/nn/parallel/distributed\.py",
+        "_sync_buffers",
+        "torch.nn.parallel.DistributedDataParallel.forward",
+        "strategy",
+        telling=True,
+    ),
     EntryPoint(
         r"torch/distributed/fsdp/fully_sharded_data_parallel\.py",
         "__init__",
@@ -156,6 +166,21 @@ ENTRY_POINTS = (
     EntryPoint(r"ray/_private/worker\.py", "init|get|wait", "ray.{name}", "launcher", telling=True),
     EntryPoint(
         r"ray/util/placement_group\.py", "wait", "PlacementGroup.wait", "launcher", telling=True
+    ),
+    # Each of these waits until every worker has called it, and waits by ray.get.
+    EntryPoint(
+        r"ray/train/v2/_internal/execution/context\.py",
+        "_sync_checkpoint_dir_name_across_ranks",
+        "ray.train.report",
+        "strategy",
+        meets=True,
+    ),
+    EntryPoint(
+        r"ray/train/v2/_internal/execution/collective_impl\.py",
+        "barrier|broadcast_from_rank_zero",
+        "ray.train.collective.{name}",
+        "strategy",
+        meets=True,
     ),
     EntryPoint(
         r"ray/train/\S+_trainer\.py",

@@ -35,7 +35,7 @@ from .pending_operations import (
 )
 from .process_snapshot import ProcessSnapshot
 from .rank_connections import find_usual_receivers
-from .rendezvous_claims import find_own_masters, find_rendezvous_mismatch
+from .rendezvous_claims import find_local_group, find_own_masters, find_rendezvous_mismatch
 from .served_ranks import find_awaited_guests, find_unseen_end
 from .single_ranks import SingleRank, SingleRanks, is_gone
 
@@ -126,6 +126,12 @@ class RankIndex:
             if one.group == "collective" and (found := find_transfer(one.frames)) is not None
         }
         self.transfers |= _find_sends_to_usual_receivers(members, self.transfers)
+        # Of those that make a group with its members alone: which.
+        self._local = {
+            one.facts.rank: made
+            for one in members
+            if one.group == "construction" and (made := find_local_group(one.frames)) is not None
+        }
         # Of those that handed out sends and receives last, for whom these are.
         self.partners = find_partners([one.facts for one in members if one.group == "collective"])
         self._behind_others = list_followers(self.transfers)
@@ -189,6 +195,8 @@ class RankIndex:
             (group for group in (self.waiting_for_nobody, softer, self._ours) if group), _NO_RANKS
         )
         inside = self._together.get(single_rank.facts.rank)
+        if single_rank.facts.rank in self._local:
+            return self._missing_in_local_group(single_rank.facts.rank, found)
         if inside is None or single_rank.group != "collective":
             return found
         key = id(found), inside
@@ -196,6 +204,21 @@ class RankIndex:
             members = (one for one in found.members if one.facts.rank in inside)
             self._inside[key] = _make_rank_group(members)
         return self._inside[key]
+
+    def makes_local_group(self, rank: RankId) -> bool:
+        """Return whether a rank makes a group with its members alone."""
+        return rank in self._local
+
+    def _missing_in_local_group(self, rank: RankId, found: RankGroup) -> RankGroup:
+        """Return for whom a rank waits that makes a group with its members alone: for those of them
+        that `found` has, else for those that are not making the same one.
+        """
+        made = self._local[rank]
+        others = [self.members[one] for one in made.members if one in self.members and one != rank]
+        inside = [one for one in others if one.facts.rank in found.ranks]
+        return _make_rank_group(
+            inside or (one for one in others if self._local.get(one.facts.rank) != made)
+        )
 
     def find_meeting(self, rank: RankId) -> frozenset[RankId]:
         """Return for whom a rank may wait that waits for its peers, where all others do so too:
@@ -331,6 +354,8 @@ def _make_rank_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str
     if facts.awaits:
         return _make_wait_for_ranks("it said that it waits", index.named(facts.awaits))
     pending = index.pending.get(facts.rank)
+    if index.makes_local_group(facts.rank):
+        pending = None  # of a group that its members alone make logs do not know these
     if pending is not None and _may_wait_in(pending, single_rank):
         found = _make_pending_wait(facts.rank, pending, index)
         if index.all_in_collectives and not unseen_ranks and single_rank.wait is not None:

@@ -55,6 +55,33 @@ def read_group_values(frames: Sequence[Frame]) -> dict[str, int]:
     return found
 
 
+@dataclass(frozen=True)
+class LocalGroup:
+    """A group whose members alone meet to make it: no other rank has to come."""
+
+    name: str  # a hash of its members and of how often it was made
+    members: frozenset[RankId]
+    shown: str  # "[1, 2]", in the order in which they were given
+
+
+def find_local_group(frames: Iterable[Frame]) -> LocalGroup | None:
+    """Return the group that a rank makes with its members alone, as the frames of torch tell; None
+    where it makes none. Those that all ranks make are named by a counter (_process_group_name).
+    """
+    for frame in frames:
+        if unqualified_name(frame.name) == GROUP_HELPER and frame.file.endswith(RENDEZVOUS_FILES):
+            told = dict(frame.locals)
+            name, shown = told.get("group_name", "").strip("\"'"), told.get(_MEMBERS, "")
+            members = [number(one.strip()) for one in shown.strip("[]").split(",")]
+            if not name or name.isdecimal() or None in members:
+                return None
+            return LocalGroup(name, frozenset(one for one in members if one is not None), shown)
+    return None
+
+
+_MEMBERS = "global_ranks_in_group"
+
+
 def find_world_size(stacks: Iterable[Sequence[Frame]]) -> int:
     """Return the largest world for which one of these stacks makes the group of all, 0 if none."""
     sizes = (read_group_values(frames).get("world_size", 0) for frames in stacks)

@@ -8,6 +8,7 @@ most likely waits for that one to go on.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -94,6 +95,28 @@ def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, 
     return () if any(_part_by_condition(a, b) for a in others for b in theirs) else few
 
 
+def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | None:
+    """Return the one of three or more candidates at whose end of a connection all others of them
+    wait, while it waits for its peers in a collective: likely it was to serve them before. None
+    where it is not so.
+    """
+    found = [case.rank_waits[rank] for rank in candidates if rank in case.rank_waits]
+    asked = {
+        one.rank: one.own_wait.rank
+        for one in found
+        if one.own_wait and one.own_wait.kind == "socket"
+    }
+    servers = [one for one in found if one.rank not in asked]
+    if len(candidates) < _FEWEST_OF_A_STAR or len(servers) != 1 or len(found) < len(candidates):
+        return None
+    (server,) = servers
+    is_awaited = server.waits_for_peers and {*asked.values()} == {server.rank}
+    return server.rank if is_awaited else None
+
+
+_FEWEST_OF_A_STAR = 3  # ranks: of two that wait for each other nothing tells which is wrong
+
+
 def _name_functions(path: Sequence[Frame]) -> tuple[tuple[str, str], ...]:
     return tuple((frame.file, frame.name) for frame in path)
 
@@ -120,10 +143,24 @@ def split_by_named_wait(
     unnamed = tuple(
         r.rank
         for r in living
-        if _looks_again(r) or hears_who_comes(case, r.rank) or _asks_own_server(case, r)
+        if _looks_again(r)
+        or hears_who_comes(case, r.rank)
+        or _asks_own_server(case, r)
+        or _meets_processes(case, r)
     )
     named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
     return unnamed, named
+
+
+# A Barrier that a manager serves: all its parties are processes (multiprocessing/managers.py).
+_MANAGER = re.compile(r"/multiproc?ess(?:ing)?/managers\.py$")
+
+
+def _meets_processes(case: Case, facts: RankFacts) -> bool:
+    """Return whether a rank waits at a manager's Barrier: for those that have not come to it."""
+    view = case.rank_waits[facts.rank].view
+    frames = view.frames if view is not None else ()
+    return any(_MANAGER.search(f.file) and f.name == "BarrierProxy.wait" for f in frames)
 
 
 def _looks_again(facts: RankFacts) -> bool:
@@ -148,6 +185,11 @@ def hears_who_comes(case: Case, rank: RankId) -> bool:
         return False
     is_alone = facts is None or all(r.host != facts.host for r in case.ranks if r.rank != rank)
     return not (is_alone and any(one.kind == "fifo" for one in call.descriptors))
+
+
+def hears_several(found: RankWait) -> bool:
+    """Return whether a rank waits for any of several connections."""
+    return found.own_wait is not None and found.own_wait.is_for_any
 
 
 def wait_for_others(case: Case, ranks: Sequence[RankId]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import struct
@@ -57,6 +58,25 @@ def exit_code(pid: int) -> int | None:
     try:
         return os.waitstatus_to_exitcode(found.status)
     except (ValueError, OverflowError):
+        return None
+
+
+# PIDFD_GET_INFO, and of it PIDFD_INFO_EXIT (linux/pidfd.h, 6.15): the first 64 bytes of its struct.
+_GET_INFO = 3 << 30 | 64 << 16 | 0xFF << 8 | 11
+_INFO_EXIT = 1 << 3
+
+
+def exit_code_of_reaped(descriptor: int) -> int | None:
+    """Return the exit status of the process of a pidfd whose parent has taken it already (negative:
+    the signal that ended it). None where it was not taken, or the kernel is older than 6.15.
+    """
+    info = bytearray(64)
+    struct.pack_into("Q", info, 0, _INFO_EXIT)
+    try:
+        fcntl.ioctl(descriptor, _GET_INFO, info)
+        known, status = struct.unpack("Q52xi", info)
+        return os.waitstatus_to_exitcode(status) if known & _INFO_EXIT else None
+    except (OSError, ValueError, OverflowError):
         return None
 
 
@@ -338,6 +358,13 @@ class Life:
             else:
                 self._is_over = _is_gone(self.pid, self.started)
         return self._is_over
+
+    def exit_code(self) -> int | None:
+        """Return the status with which the process ended, as far as the kernel still tells it."""
+        status = exit_code(self.pid)
+        if status is None and self.descriptor is not None:
+            status = exit_code_of_reaped(self.descriptor)
+        return status
 
     def close(self) -> None:
         """Give the descriptor back, if there is one. May be called twice."""

@@ -23,6 +23,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_text
 from ..base.process_facts import Frame, Look, Thread
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
+from .asked_actors import add_asked_methods
 from .locks_in_source import add_code_locks
 from .source_tree import find_enclosing_nodes, parse_source, read_source
 
@@ -251,13 +252,18 @@ _LONGEST_HANDLER = 80  # characters
 
 def add_source_code(facts: RankFacts) -> RankFacts:
     """Return a rank with what the job's own source says of where it is: the conditions of its
-    collectives, the handlers and conditions around its frames, and the locks of its threads and of
-    those of what it started. May block.
+    collectives, the handlers and conditions around its frames, the methods of actors that it and
+    what it started wait for, and the locks of the threads of these. May block.
     """
     return replace(
         facts,
-        looks=tuple(add_code_locks(add_code_around(look)) for look in facts.looks),
-        children=tuple(tuple(map(add_code_locks, looks)) for looks in facts.children),
+        looks=tuple(
+            add_asked_methods(add_code_locks(add_code_around(look))) for look in facts.looks
+        ),
+        children=tuple(
+            tuple(add_asked_methods(add_code_locks(look)) for look in looks)
+            for looks in facts.children
+        ),
         collectives=tuple(map(add_conditions, facts.collectives)),
     )
 

@@ -250,10 +250,10 @@ class NodeLink:
         """Tell what is wanted of the last report, in messages that are not too long."""
         for one in self._told:
             stacks, texts = one.give_details(wanted.stacks, wanted.pids)
-            for part in _split(stacks):
-                self._send(LookDetails(stacks=part))
-            for part in _split(texts):
-                self._send(LookDetails(texts=part))
+            parts = [LookDetails(stacks=part) for part in _split(stacks)]
+            for said in (*parts, *(LookDetails(texts=part) for part in _split(texts))):
+                with contextlib.suppress(ValueError):  # by masks that are longer than that
+                    self._send(said)
         self._send(LookDetails(is_last=True))
 
     async def _tell_digests(self, channel: Channel) -> None:

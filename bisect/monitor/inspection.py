@@ -98,6 +98,8 @@ class Inspection(LookSeries):
             self._services.update(set(below) - set(shown))
             if "ray" in member.versions and not member.is_actor and len(below) == len(shown):
                 shown = [*shown, *(set(find_actors(member.pid)) - set(shown))]
+            if job.ended_children is not None:  # that these come and go moves nothing on
+                shown = job.ended_children.select_others(shown)
             targets += [(member, Target(pid, "child")) for pid in shown]
         # What started the ranks of an inference server waits for them, and they for it.
         beside = list_server_processes([m.pid for m in members])

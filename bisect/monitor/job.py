@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ..diagnosis.snapshot import Snapshot
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead
+    from .job_activity import EndedChildren
     from .other_nodes import OtherNodes
 
 
@@ -193,6 +194,7 @@ class Job:
         self.lives: dict[int, Life] = {}  # by rank
         self.logs = RankLogs()
         self.lock_holders: LockHolders | None = None  # once a process was looked at
+        self.ended_children: EndedChildren | None = None  # of its ranks, once they were sampled
         self.looking = asyncio.Lock()  # one look at a time: one of them may pause who is looked at
         self.notes: list[str] = []
         self._is_heard = True

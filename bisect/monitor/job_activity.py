@@ -27,8 +27,10 @@ from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..base.process_facts import Sample
+from ..base.process_roles import TITLE, find_actor, is_worker_program, runs_method
 from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
+from ..evidence.left_logs import ERROR_LINE, LOG_ENDINGS
 from ..evidence.lock_and_log_files import read_last_lines
 from ..evidence.movement import compare_samples
 from ..evidence.process import exit_code, find_polling_threads, sample, words_of
@@ -147,14 +149,12 @@ _MOST_LOGS = 4  # of one process
 _MOST_DESCRIPTORS = 256
 _OPENS_LOGS = 5.0  # seconds of a process in which it is asked which logs it writes
 _MOST_KINDS = 512
-_LOGS = (".log", ".err", ".out", ".txt", ".stderr")
 _READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
-# How Python names an error in the last line of a traceback, and how logs do.
-_ERROR = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception)\b.*|.*\b(?:FATAL|CRITICAL|ERROR)\b.*")
 _SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
 _LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
 # Ends that tell of no error: it was done, or asked to end.
 _NO_ERRORS = frozenset([None, 0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP])
+_RAY_WORKER = ("a worker of Ray",)  # in place of its words, until it has a title
 _Kind = tuple[int, tuple[str, ...]]  # the parent, and the words of a command without numbers
 
 
@@ -168,6 +168,12 @@ class _Child:
     since: float
     logs: dict[str, None] = field(default_factory=dict)  # files that it writes
     status: int | None = None
+
+    @property
+    def is_of_ray(self) -> bool:
+        """Whether it runs actors or tasks of Ray, or is to run some."""
+        words = self.kind[1]
+        return words == _RAY_WORKER or words[0].startswith(TITLE)
 
 
 @dataclass
@@ -184,11 +190,17 @@ class _Ends:
     status: int | None = None
     file: str = ""
     error: str = ""
+    is_cut: bool = False  # in the middle of a method of an actor of Ray
 
     @property
     def are_errors(self) -> bool:
         """Whether it was often enough, and not each of them well."""
-        return self.times >= _FEWEST_ENDS and (self.status is not None or bool(self.error))
+        return self.times >= _FEWEST_ENDS and (self.status is not None or self.are_sure)
+
+    @property
+    def are_sure(self) -> bool:
+        """Whether one failed, and did not only say no by its status."""
+        return bool(self.error) or self.is_cut or (self.status is not None and self.status < 0)
 
     def make_facts(self) -> RestartedProcess:
         """Return it as a diagnosis takes it."""
@@ -200,6 +212,7 @@ class _Ends:
             self.status,
             self.file,
             self.error,
+            self.are_sure,
         )
 
 
@@ -208,8 +221,9 @@ class EndedChildren:
     their place: how often, and what the last one said in a log of its own.
     """
 
-    def __init__(self) -> None:
-        """Nothing has ended yet."""
+    def __init__(self, reads_logs: bool = True) -> None:
+        """Nothing has ended yet. `reads_logs`: from the beginning, not only of what has ended."""
+        self._reads_logs = reads_logs
         self._now = 0.0
         self._living: dict[int, _Child] = {}
         self._ends: dict[_Kind, _Ends] = {}
@@ -223,11 +237,12 @@ class EndedChildren:
                 continue
             child = self._living.get(pid)
             if child is None or child.started != about.started:
-                kind = about.ppid, tuple(re.sub(r"\d+", "#", word) for word in words_of(pid))
-                child = _Child(kind, about.comm, about.started, now)
+                child = _Child(_read_kind(pid, about.ppid), about.comm, about.started, now)
+            elif about.state not in "ZX" and child.kind[1][:1] and child.is_of_ray:
+                child.kind = _read_kind(pid, about.ppid)  # its title says in which method it is
             if about.state in "ZX":
                 child.status = exit_code(pid)
-            elif now - child.since < _OPENS_LOGS:
+            elif now - child.since < _OPENS_LOGS and (self._reads_logs or child.kind in self._ends):
                 child.logs.update(dict.fromkeys(_list_logs(pid)))
             seen[pid] = child
         for pid, child in self._living.items():
@@ -241,7 +256,9 @@ class EndedChildren:
         ends = self._ends.setdefault(child.kind, _Ends(child.since, now))
         ends.times += 1
         ends.last, ends.longest = now, max(ends.longest, now - child.since)
-        ends.name, ends.pid = child.name, pid
+        actor = find_actor(child.kind[1])
+        ends.name, ends.pid = f"{TITLE}{actor}" if actor else child.name, pid
+        ends.is_cut |= runs_method(actor)
         ends.status = child.status if child.status not in _NO_ERRORS else ends.status
         written = time.time() - (now - child.since) - _SAME_TIME
         with contextlib.suppress(TimeoutError, OSError):
@@ -272,12 +289,31 @@ class EndedChildren:
         """
         return [pid for pid in pids if not self._is_in_place_of_one(pid)]
 
+    def _meet(self, pid: int) -> _Child | None:
+        """Return a process that is younger than the last samples, None if it is gone."""
+        about = read_stat(pid)
+        if about is None:
+            return None
+        return _Child(_read_kind(pid, about.ppid), about.comm, about.started, self._now)
+
     def _is_in_place_of_one(self, pid: int) -> bool:
-        child = self._living.get(pid)
-        ends = self._ends.get(child.kind) if child is not None else None
-        if child is None or ends is None or not ends.are_errors or self._lasts(child):
+        child = self._living.get(pid) or self._meet(pid)
+        if child is None:
+            return False
+        if child.kind[1] == _RAY_WORKER:  # what it runs it is told later
+            failing = (kind for kind, ends in self._ends.items() if ends.is_cut and ends.are_errors)
+            return any(parent == child.kind[0] for parent, _ in failing)
+        ends = self._ends.get(child.kind)
+        if ends is None or not ends.are_errors or self._lasts(child):
             return False
         return child.since >= ends.first_end
+
+
+def _read_kind(pid: int, parent: int) -> _Kind:
+    words = tuple(re.sub(r"\d+", "#", word).strip() for word in words_of(pid))
+    if any(is_worker_program(word) for word in words):  # each has other names of its own behind it
+        words = _RAY_WORKER
+    return parent, words
 
 
 def _list_logs(pid: int) -> list[str]:
@@ -286,7 +322,7 @@ def _list_logs(pid: int) -> list[str]:
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd")[:_MOST_DESCRIPTORS]:
             path = os.readlink(f"/proc/{pid}/fd/{name}")
-            if path.startswith("/") and path.endswith(_LOGS):
+            if path.startswith("/") and path.endswith(LOG_ENDINGS):
                 found.append(path)
     return found
 
@@ -299,6 +335,6 @@ def _read_error(files: Sequence[str], since: float) -> tuple[str, str]:
         with contextlib.suppress(OSError):
             lines = read_last_lines(path) if os.stat(path).st_mtime >= since else ()
             last = lines[-1].strip() if lines else ""
-            if _ERROR.fullmatch(last):
+            if ERROR_LINE.fullmatch(last):
                 return path, last[:300]
     return "", ""

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 from ..base.deadline import call_with_limit
 from ..base.events import Message
 from ..base.identity import RankId
-from ..base.rank_facts import CollectiveLog, Ended, JobFacts, MachineFacts, RankFacts
+from ..base.rank_facts import (
+    CollectiveLog,
+    Ended,
+    JobFacts,
+    MachineFacts,
+    RankFacts,
+    RestartedProcess,
+)
 from ..base.rank_state import NodeRanks, RankState
 from ..evidence import external_tools, flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
@@ -93,8 +100,17 @@ def make_job_facts(
         unstarted=job.members.unstarted,
         starting=starting,
         starter_hears=hears,
+        restarted=_find_restarted(job),
         master_addresses=() if job.nodes is None else job.nodes.master_addresses,
     )
+
+
+def _find_restarted(job: Job) -> RestartedProcess | None:
+    """Return what was started by a rank and has failed again and again: no program that a rank asks
+    from time to time, and that says no by its status.
+    """
+    found = job.ended_children.find_restarted() if job.ended_children is not None else None
+    return found if found is not None and found.is_sure else None
 
 
 async def describe_starting(job: Job) -> str:

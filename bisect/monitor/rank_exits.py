@@ -4,6 +4,7 @@ meant for the whole of it or for one rank alone, and its launcher may be gone.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,8 +17,9 @@ from ..base.launchers import find_launcher
 from ..base.outcomes import ENDED_ON_REQUEST
 from ..base.place import GONE
 from ..base.rank_state import RankState
-from ..evidence.process import exit_code, open_life
+from ..evidence.process import descendants, exit_code, open_life, variables_of
 from . import clocks
+from .monitor_process import call_in_thread
 
 if TYPE_CHECKING:
     from ..base.identity import RankId
@@ -36,9 +38,11 @@ NOT_PROVED = f"{UNPROVED}: it may go on"
 GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
 
 
-def note_end(job: Job, member: RankState) -> None:
-    """A rank's process has ended: take its exit status from the zombie, if it was not taken yet."""
-    status = exit_code(member.pid)
+def note_end(job: Job, member: RankState, told: int | None = None) -> None:
+    """A rank's process has ended: take its exit status from the zombie, if it was not taken yet;
+    `told`: what its pidfd has told of it.
+    """
+    status = exit_code(member.pid) if told is None else told
     if status is not None and (member.status is None or member.status >= 0 > status):
         member.status = status
     member.left = True
@@ -136,6 +140,45 @@ def find_job_end(job: Job) -> Ended | None:
         return "crash"
     # A status that could not be read any more was none that the launcher acts on.
     return "left" if first.status in (0, None) else "crash"
+
+
+RESTARTED_WITHIN = 3.0  # seconds: torchrun started four ranks again after 0.4 to 1.5
+
+
+def may_have_failed(job: Job, ended: Ended) -> bool:
+    """Return whether what looks like a good end of a script, or like one that was asked for, may be
+    that of an attempt that failed: of some ranks nothing tells how they ended, and their launcher
+    may start all of them again.
+    """
+    is_unknown = any(m.left and m.status is None and not m.error for m in job.members)
+    starts_again = any(m.max_restarts > m.attempt for m in job.members)
+    is_said = ended in ("done", "interrupted") and not job.outer.were_interrupted()
+    return is_said and is_unknown and starts_again and job.runs_script
+
+
+async def was_started_again(job: Job) -> bool:
+    """Return whether the launcher starts the ranks of the next attempt, which torchrun does for no
+    other reason than that one of this attempt has failed (RESTART_COUNT counts failures alone).
+    """
+    launcher = open_life(int(job.place["launcher_pid"]))
+    end = time.monotonic() + RESTARTED_WITHIN
+    try:
+        while not launcher.has_ended() and time.monotonic() < end:
+            if await call_in_thread(_has_later_attempt, launcher.pid, job.attempt):
+                return True
+            await asyncio.sleep(RESTARTED_WITHIN / 12)
+    finally:
+        launcher.close()
+    return False
+
+
+def _has_later_attempt(launcher: int, attempt: int) -> bool:
+    """Return whether a process below `launcher` is of a later attempt than `attempt`."""
+    for pid in descendants([launcher]):
+        count = (variables_of(pid) or {}).get("TORCHELASTIC_RESTART_COUNT", "")
+        if count.isascii() and count.isdecimal() and int(count) > attempt:
+            return True
+    return False
 
 
 def was_asked_to_end(member: RankState) -> bool:

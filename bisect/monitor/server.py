@@ -190,10 +190,12 @@ class Server:
             life.close()
 
     def _ended(self, member: RankState, life: Life) -> None:
+        told = None
         if life.descriptor is not None and life.has_ended():
+            told = life.exit_code()
             asyncio.get_running_loop().remove_reader(life.descriptor)
             life.close()  # it has told all that it can: others may need the descriptor
-        note_end(self.job, member)
+        note_end(self.job, member, told)
 
     def spare_descriptors(self) -> None:
         """Hear of ends without pidfds from now on: other things need the descriptors more."""

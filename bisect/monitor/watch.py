@@ -27,11 +27,18 @@ from ..evidence.process import leave_out_services
 from . import clocks
 from .clocks import are_ranks_past
 from .finalize import close_job, reopen_job
-from .job_activity import Stillness, Suspension
+from .job_activity import EndedChildren, Stillness, Suspension
 from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
 from .monitor_process import DESCRIPTORS, call_in_thread
-from .rank_exits import GONE_TOGETHER, Interruptions, find_job_end, have_all_ended
+from .rank_exits import (
+    GONE_TOGETHER,
+    Interruptions,
+    find_job_end,
+    have_all_ended,
+    may_have_failed,
+    was_started_again,
+)
 from .server import INTERRUPTING, Server
 from .training_watch import TrainingWatch
 from .verdict_review import VerdictReview
@@ -278,7 +285,9 @@ class Watch:
         self._has_judged_end = ended is not None
         if ended is not None and ended != "done":
             self._review.forget_silence(ended)
-        if ended == "done":
+        if ended is not None and may_have_failed(job, ended) and await was_started_again(job):
+            await self._some_left("crash", is_known=True)
+        elif ended == "done":
             if job.verdict is not None:
                 reopen_job(job)  # it has got on since the last look
             await close_job(job, self.server, "done", Snapshot(map(make_rank_facts, job.members)))
@@ -379,11 +388,12 @@ class Watch:
 
     # ---- ends --------------------------------------------------------------------------------
 
-    async def _some_left(self, ended: Ended) -> None:
+    async def _some_left(self, ended: Ended, is_known: bool = False) -> None:
+        """Judge a job that ranks have left; `is_known`: more than their ends tells how it ended."""
         if self.job.verdict is not None:
             return
         await asyncio.sleep(GONE_TOGETHER if ended == "left" else 0.1)
-        ended = find_job_end(self.job) or ended
+        ended = ended if is_known else find_job_end(self.job) or ended
         unknown = any(m.left and m.status is None for m in self.job.members)
         if ended == "left" and unknown and self._interruptions.are_there():
             ended = "crash"  # a launcher signals the others only when one has failed
@@ -429,11 +439,15 @@ class Watch:
         """Read counters cheaply: their standing still asks for looks."""
         job = self.job
         job.family.refresh()
+        ended = job.ended_children = job.ended_children or EndedChildren(reads_logs=False)
+        below = {m.rank: job.family.children(m.pid) for m in job.members if not m.left}
+        ended.note({pid for pids in below.values() for pid in pids}, time.monotonic())
         for member in job.members:
             if member.left or member.quiet:
                 continue
             if set(read_status(member.pid).signals_pending) & set(INTERRUPTING):
                 self._interruptions.note_pending_signal()
-            pids = leave_out_services([member.pid, *job.family.children(member.pid)])
+            others = ended.select_others(below.get(member.rank, ()))
+            pids = leave_out_services([member.pid, *others])
             stillness = self._stillness.setdefault(member.rank, Stillness())
             member.stirred_at = max(member.stirred_at, stillness.stirred_at(pids))

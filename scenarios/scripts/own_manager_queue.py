@@ -58,5 +58,5 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['get', 'train', '_callmethod', 'recv']
-# causes = ["unknown", "endpoint-silent", "nobody-sends"]
+# causes = ["unknown", "manager-waits", "nobody-sends"]
 # ///

@@ -68,7 +68,7 @@ if __name__ == "__main__":
 # own_code = true
 # ends = true
 # calls = ['load_shard', '^$', 'read_text', 'init_process_group', 'open']
-# causes = ["rank-died", "rank-left", "crash", "retry-loop", "child-died", "rank-never-started"]
+# causes = ["restarted-in-vain", "rank-died", "rank-left", "child-died", "rank-never-started"]
 # says = ['FileNotFoundError|status 1|ended|never|again']
 # [files]
 # "shard0.txt" = "1 2 3"

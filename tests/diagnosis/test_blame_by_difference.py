@@ -355,6 +355,38 @@ def test_who_asks_a_queue_of_its_own_waits_for_whom_something_keeps_that_has_a_n
     assert verdict.ranks.waiting == (0,)
 
 
+def _asks(call: str, *frames: str) -> Look:
+    """A rank that waits for the answer of the manager of the rank in `_asks_manager`."""
+    return look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "BaseProxy._callmethod STD/multiprocessing/managers.py:822",
+        f"{call} STD/multiprocessing/managers.py:1103",
+        *frames,
+        call="read",
+        descriptors=(silent_peer("127.0.0.1:9430", peer_pids=(500,)),),
+    )
+
+
+def test_who_is_at_a_barrier_of_a_manager_waits_for_those_that_take_its_locks() -> None:
+    """Ranks 1 and 2 take two locks of the manager in two orders; their parent started it."""
+    at_barrier = _asks("BarrierProxy.wait", *_TRAIN)
+    manager = look(
+        "Condition.wait STD/threading.py:331",
+        "Event.wait STD/threading.py:629",
+        "Server.serve_forever STD/multiprocessing/managers.py:177",
+        pid=500,
+        ppid=50,
+        args=(0, 137, 0, 9, 0, 0),
+    )
+    seen = (manager, replace(manager, at=103.0))
+    first = replace(standing(0, at_barrier), children=(seen,), beside=(500,))
+    takes = [_asks("AcquirerProxy.__enter__", f"{name} train.py:6") for name in ("update", "flush")]
+    ranks = [first, standing(1, takes[0]), standing(2, takes[1]), standing(3, at_barrier)]
+    verdict = _of_script(*ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1, 2), (0, 3))
+    assert verdict.cause is None or verdict.cause.id == "manager-waits"
+
+
 # ---- a ring over connections ---------------------------------------------------------------------
 
 
@@ -398,3 +430,22 @@ def test_in_a_ring_of_two_places_nobody_is_told_from_the_others() -> None:
     looks = (_hub(102, line=66), _hub(103), _receives(101), _receives(100))
     verdict = _of_script(*(standing(n, one) for n, one in enumerate(looks)))
     assert verdict.ranks.culprit == (0, 1, 2, 3)
+
+
+def test_whom_all_others_of_a_ring_ask_by_its_own_socket_is_to_serve_them() -> None:
+    """Ranks 1, 3 and 4 send records to rank 2, which takes those of rank 0 alone; the main thread
+    of rank 2, and rank 0, are in an all_reduce.
+    """
+    sends = look("send handlers.py:626", "main train.py:68", call="sendto", descriptors=(_to(102),))
+    meets = look("all_reduce torch/distributed/distributed_c10d.py:3252", "main train.py:66")
+    looks = (meets, sends, meets, sends, sends)
+    verdict = _of_script(*(standing(n, one) for n, one in enumerate(looks)))
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2,), (0, 1, 3, 4))
+    assert verdict.guessed
+
+
+def test_of_two_that_wait_for_each_other_so_both_are_named() -> None:
+    sends = look("send handlers.py:626", "main train.py:68", call="sendto", descriptors=(_to(102),))
+    meets = look("all_reduce torch/distributed/distributed_c10d.py:3252", "main train.py:66")
+    verdict = _of_script(*(standing(n, one) for n, one in enumerate((meets, sends, meets))))
+    assert verdict.ranks.culprit == (1, 2)

@@ -60,6 +60,15 @@ PROXY = look(
     "<module> <string>:7",
     call="read",
 )
+DDP = "SP/torch/nn/parallel/distributed.py"
+BUFFERS = look(
+    f"DistributedDataParallel._distributed_broadcast_coalesced {DDP}:2363",
+    f"DistributedDataParallel._sync_buffers {DDP}:2425",
+    f"DistributedDataParallel._pre_forward {DDP}:1782",
+    f"DistributedDataParallel.forward {DDP}:1886",
+    "Module._call_impl SP/torch/nn/modules/module.py:1789",
+    "forward train.py:26",
+)
 UNKNOWN_LIBRARY = look("low SP/acme/io.py:1", "Client.open SP/acme/api.py:2", "step train.py:3")
 NVIDIA_SMI = look(
     "Popen.communicate STD/subprocess.py:1209",
@@ -87,6 +96,7 @@ def call_of(seen_there: Look, announced: str = "") -> str:
         (ALL_REDUCE, "torch.distributed.all_reduce", "strategy"),
         (RPC, "torch.distributed.rpc.shutdown", "strategy"),
         (RECV, "requests.get", "fit"),
+        (BUFFERS, "torch.nn.parallel.DistributedDataParallel.forward", "strategy"),
         (CALLBACK, "pytorch_lightning.Trainer.fit", "callbacks"),
         (CALLBACK_MEETS, "torch.distributed.barrier", "callbacks"),
         (DECORATED, "huggingface_hub.hf_hub_download", "hub"),

@@ -218,6 +218,42 @@ def test_groups_whose_names_are_hashes_may_be_made_in_any_order() -> None:
     assert judged(*looks).ranks.culprit != (1,)
 
 
+def test_who_leaves_a_member_out_of_a_group_that_its_members_alone_make_is_to_blame() -> None:
+    """Rank 0 is past it, in a barrier: those that make groups do not wait for it."""
+    three, two = makes("a81f", "[1, 2, 3]"), makes("77ce", "[1, 2]")
+    verdict = judged(BARRIER, three, two, three)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3)
+    assert verdict.waits_for is not None
+    assert verdict.waits_for.rank == 1
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+    assert "[1, 2]" in verdict.cause.why
+
+
+def test_logs_that_pair_such_a_group_with_a_call_of_all_ranks_say_nothing() -> None:
+    three, two = makes("a81f", "[1, 2, 3]"), makes("77ce", "[1, 2]")
+    looks = [BARRIER, three, two, three]
+    ranks = [
+        _in_groups(n, one, ("barrier" if n == 0 else "new_group", "0", False))
+        for n, one in enumerate(looks)
+    ]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.waits_for is not None
+    assert verdict.waits_for.rank == 1
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+
+
+def test_a_member_that_is_elsewhere_keeps_such_a_group() -> None:
+    three = makes("a81f", "[1, 2, 3]")
+    verdict = judged(BARRIER, three, SERVER, three)
+    assert verdict.ranks.culprit == (2,)
+    verdict = judged(SERVER, three, three, BARRIER)
+    assert verdict.ranks.culprit == (0,)  # for whom rank 3 waits
+
+
 # ---- another place in which to meet --------------------------------------------------------------
 
 

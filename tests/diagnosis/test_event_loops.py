@@ -180,3 +180,42 @@ def test_of_several_children_one_is_waited_for_that_does_not_read_what_it_is_ask
     wait = Snapshot([rank(0, asks, children=found)]).waits[0]
     assert wait is not None
     assert wait.pid == stuck
+
+
+# ---- a loop of another thread --------------------------------------------------------------------
+
+SYNC = (
+    "Condition.wait STD/threading.py:331",
+    "Event.wait STD/threading.py:629",
+    "sync SP/fsspec/asyn.py:94",
+    "main train.py:6",
+)
+
+
+def waits_for_loops(*numbers: int) -> Look:
+    """A main thread at an event, and other threads with these ids that run event loops."""
+    one, heard = look(*SYNC, args=(0,) * 6), loop(tcp("10.0.0.1:80"))
+    assert heard.main is not None
+    for number in numbers:
+        thread = replace(heard.main, os_id=number, name="fsspecIO")
+        task = replace(heard.kernel[0], tid=number)
+        one = replace(one, threads=(*one.threads, thread), kernel=(*one.kernel, task))
+    return one
+
+
+def wait_at_an_event(*numbers: int) -> Wait:
+    one = waits_for_loops(*numbers)
+    (found,) = Snapshot([replace(rank(0, one), looks=(one,))]).waits.values()
+    assert found is not None
+    return found
+
+
+def test_who_waits_for_what_the_loop_of_another_thread_sets_waits_for_no_lock() -> None:
+    found = wait_at_an_event(912)
+    assert found.kind == "thread"
+    assert "thread fsspecIO, an event loop at 10.0.0.1:80" in found.detail
+
+
+@pytest.mark.parametrize("numbers", [(), (912, 913)])
+def test_of_no_loop_or_of_two_none_is_named(numbers: tuple[int, ...]) -> None:
+    assert wait_at_an_event(*numbers).kind == "lock"

@@ -55,6 +55,19 @@ def test_who_crashes_by_itself_is_to_blame_whoever_has_ended_well() -> None:
     assert find_first_to_fail([gone(0, 1, "ValueError: no"), gone(1, 0)]) == (0,)
 
 
+def test_who_left_without_a_status_before_a_launcher_ended_the_others_is_to_blame() -> None:
+    others = [gone(number, -15, left_at=9.0) for number in (0, 2, 3)]
+    assert find_first_to_fail([gone(1, None, left_at=8.0), *others]) == (1,)
+    assert find_first_to_fail([gone(1, None, left_at=9.5), *others]) == (0, 2, 3)
+
+
+def test_of_ranks_that_left_nobody_knows_how_the_first_is_to_blame() -> None:
+    unknown = [gone(number, None, left_at=8.0 + (number != 1)) for number in range(4)]
+    assert find_first_to_fail(unknown) == (1,)
+    together = [gone(number, None, left_at=8.0) for number in range(4)]
+    assert find_first_to_fail(together) == (0, 1, 2, 3)
+
+
 @pytest.mark.parametrize("where", ["error", "output"])
 def test_what_gloo_says_of_a_mismatch_is_one(where: str) -> None:
     said = replace(gone(0, 1, MISMATCH if where == "error" else LOST), output=(MISMATCH,))

@@ -10,6 +10,7 @@ from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict, Wait
+from hangbisect.diagnosis.case import make_unseen_rank
 from hangbisect.diagnosis.rendezvous_claims import find_rendezvous_mismatch
 from hangbisect.diagnosis.single_ranks import explain_single_ranks
 from hangbisect.diagnosis.verdict import judge_job_with_graph
@@ -191,3 +192,28 @@ def test_a_name_that_also_means_another_machine_is_no_fault() -> None:
 def test_who_has_found_a_store_on_its_own_machine_waits_for_others() -> None:
     """An agent of torchrun serves one on each node where --master-addr is the machine itself."""
     assert on_its_own(at(2, connected("29500"), "29500")).ranks.culprit == ()
+
+
+def of_group(one: Look, number: int, world: int) -> Look:
+    """The same look, whose frames say which rank it is to be, of how many."""
+    values = (("rank", str(number)), ("world_size", str(world)))
+    main = one.threads[0]
+    frames = tuple(
+        replace(f, locals=values) if f.name == "init_process_group" else f for f in main.frames
+    )
+    return replace(one, threads=(replace(main, frames=frames),))
+
+
+def test_a_process_below_a_rank_that_makes_the_same_group_as_another_rank_has_come() -> None:
+    """A trainer, and of an engine that it started one worker of two: the other one never came."""
+    waits = of_group(replace(TRIES, ppid=1), 0, 3)
+    worker = replace(of_group(TRIES, 1, 3), pid=300, ppid=100)
+    trainer = rank(0, waits, environment={"WORLD_SIZE": "3"}, children=((worker,),))
+    alone = verdict(replace(trainer, children=()), ended="still")
+    assert alone.ranks.never_started == (1, 2)
+    assert verdict(trainer, ended="still").ranks.never_started == (2,)
+    unseen = [make_unseen_rank(number, "n01") for number in (1, 2)]
+    assert verdict(trainer, *unseen, ended="still").ranks.never_started == (2,)
+    elsewhere = replace(of_group(TRIES, 1, 2), pid=300, ppid=100)  # a group of its own
+    found = verdict(replace(trainer, children=((elsewhere,),)), ended="still")
+    assert found.ranks.never_started == (1, 2)

@@ -204,6 +204,21 @@ def test_of_two_loader_workers_the_one_that_works_is_waited_for() -> None:
     assert waits(parent, children=((idle,), (busy,))).pid == 902
 
 
+def test_what_a_worker_is_in_is_known_though_the_last_look_at_it_has_no_stack() -> None:
+    parent = look(
+        "wait STD/multiprocessing/connection.py:947",
+        "_try_get_data SP/torch/utils/data/dataloader.py:1291",
+        call="poll",
+        descriptors=(Descriptor(9, "pipe", "pipe:[7]", other_ends=(901,)),),
+    )
+    store = Socket(3, "tcp", peer="10.0.0.1:29500", state="ESTABLISHED", peer_pids=(77,))
+    meets = look("barrier SP/torch/distributed/distributed_c10d.py:5356", pid=901, ppid=100)
+    meets = replace(meets, sockets=(store,))
+    found = waits(parent, children=((meets, replace(meets, at=103.0, threads=())),))
+    assert found.pid == 901
+    assert found.detail.startswith("collective")
+
+
 def test_inherited_sockets_alone_make_no_service_of_a_worker() -> None:
     shared = Socket(3, "tcp", peer="10.0.0.1:443", state="ESTABLISHED", peer_pids=(901,))
     worker = look("__getitem__ data.py:9", pid=901, ppid=100)
@@ -283,6 +298,18 @@ def test_a_loop_that_hears_only_itself_waits_for_itself() -> None:
     assert waits(hears((100,))).kind == "itself"
     assert waits(hears((77,))).kind == "socket"
     assert waits(hears((100,), 1.0)).kind == "sleep"
+
+
+@pytest.mark.parametrize(("call", "loop"), [("read", False), ("epoll_wait", True)])
+def test_who_hears_what_happens_in_a_folder_waits_for_no_connection_that_it_has(
+    call: str, loop: bool
+) -> None:
+    store = Socket(9, "tcp", peer="10.0.0.1:29500", state="ESTABLISHED", peer_pids=(77,))
+    named = (Descriptor(5, "anon", "anon_inode:inotify"),)
+    polled = (Descriptor(4, "anon", "anon_inode:[eventpoll]"), *named)
+    one = look("watch train.py:5", call=call, descriptors=polled if loop else named)
+    found = waits(replace(one, sockets=(store,)))
+    assert (found.kind, found.detail) == ("file", "an event of inotify, in watch (train.py:5)")
 
 
 def test_a_lock_of_pythons_is_known_by_native_frames() -> None:

@@ -131,6 +131,22 @@ def test_after_close_it_is_still_told(start: Start) -> None:
     assert life.has_ended()
 
 
+@pytest.mark.parametrize(
+    ("program", "status"), [("os._exit(7)", 7), ("os.kill(os.getpid(), 9)", -9)]
+)
+def test_a_status_that_the_parent_took_is_told_by_the_descriptor(
+    start: Start, program: str, status: int
+) -> None:
+    process = python(start, f"import os, time; time.sleep(2); {program}")
+    life = open_life(process.pid)
+    process.wait(DEADLINE)
+    if (told := life.exit_code()) is None:
+        pytest.skip("a kernel below 6.15")
+    assert told == status
+    life.close()
+    assert life.exit_code() is None
+
+
 def test_a_process_whose_main_thread_has_ended_goes_on(start: Start) -> None:
     program = (
         "import ctypes, threading, time\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,14 @@ from hangbisect.base.events import Ended
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.rank_state import NodeRanks
 from hangbisect.monitor.clocks import TimeLimits
-from hangbisect.monitor.rank_exits import find_job_end, infer_statuses, note_end, note_slow
+from hangbisect.monitor.rank_exits import (
+    find_job_end,
+    infer_statuses,
+    may_have_failed,
+    note_end,
+    note_slow,
+    was_started_again,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,6 +125,46 @@ def test_a_job_is_done_only_if_every_rank_finished(
         left(members, rank, status, at, finished)
     everyone = all(finished and status in (0, None) for status, _, finished in ends)
     assert (find_job_end(job(members)) == "done") == everyone
+
+
+# ---- an attempt that torchrun starts again ----
+
+
+def attempt(status: int | None, restarts: int = 1, interrupted: bool = False) -> Any:
+    """An attempt of a script whose rank 1 left first, and whose rank 0 was told to end then."""
+    members = told()
+    left(members, 1, status, 1.0)
+    left(members, 0, -signal.SIGTERM, 2.0)
+    for one in members:
+        one.max_restarts = restarts
+    outer = SimpleNamespace(were_interrupted=lambda: interrupted)
+    return job(members, outer=outer, runs_script=True, attempt=0)
+
+
+def test_an_attempt_may_have_failed_where_nobody_knows_how_a_rank_of_it_ended() -> None:
+    assert may_have_failed(attempt(None), "interrupted")
+    assert may_have_failed(attempt(None), "done")
+    assert not may_have_failed(attempt(None), "crash")
+    assert not may_have_failed(attempt(0), "interrupted")
+    assert not may_have_failed(attempt(None, restarts=0), "done")
+    assert not may_have_failed(attempt(None, interrupted=True), "done")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_the_next_attempt_below_the_launcher_tells_that_this_one_failed(count: int) -> None:
+    sleeps = "import time; time.sleep(600)"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleeps!r}])"
+    counted = {**os.environ, "TORCHELASTIC_RESTART_COUNT": str(count)}
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", starts], env=counted, start_new_session=True
+    )
+    launched = attempt(None)
+    launched.place = {"launcher_pid": os.getpid()}
+    try:
+        assert asyncio.run(was_started_again(launched)) == (count > launched.attempt)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
 # ---- real ends --------------------------------------------------------------------------------

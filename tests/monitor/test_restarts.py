@@ -72,6 +72,34 @@ def test_what_ends_by_an_error_and_comes_again_is_counted(machine: Machine) -> N
     assert found.seconds == 14.0
 
 
+def test_an_actor_of_ray_that_is_gone_in_the_middle_of_a_method_has_failed(
+    machine: Machine,
+) -> None:
+    """Who asks how it ended is its raylet, at once. Its title is another one at first."""
+
+    def run(pids: Iterable[int], title: str) -> None:
+        for pid in pids:
+            machine.words[pid] = ("ray::IDLE",)
+            machine.living[pid] = ("S", int(100 * machine.now) + pid)
+            machine.sample()
+            machine.words[pid] = (title,)
+            machine.sample()
+            del machine.living[pid]
+            machine.sample()
+
+    run([201, 202, 203], "ray::Engine")  # between two calls: it was told to end
+    assert machine.seen.find_restarted() is None
+    run([211, 212, 213], "ray::Engine.__init__")
+    found = machine.seen.find_restarted()
+    assert found is not None
+    assert (found.name, found.times, found.status) == ("ray::Engine.__init__", 3, None)
+    assert found.is_sure
+    machine.words[221] = ("python", "/venv/ray/_private/workers/default_worker.py")
+    machine.living[221] = ("S", 5)
+    machine.sample()
+    assert machine.seen.select_others([SUPERVISOR, 221]) == [SUPERVISOR]  # it is told what it runs
+
+
 @pytest.mark.parametrize("status", [0, -15, -2])
 def test_what_was_done_or_was_asked_to_end_is_no_error(machine: Machine, status: int) -> None:
     machine.run_workers(range(201, 208), status=status)

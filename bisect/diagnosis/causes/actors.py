@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ...base.lazy_dataclass import dataclass
-from ...base.process_facts import DeadWorker, RayCluster
+from ...base.process_facts import DeadWorker, Look, RayCluster
 from ...base.process_roles import find_actor, runs_method
 from ..frames import format_frame
-from ..helper_processes import find_blocked_coroutine, waits_for_ray
+from ..helper_processes import find_asked_methods, find_blocked_coroutine, waits_for_ray
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, makes_a_group
 
@@ -28,6 +28,22 @@ _starts_ray = frame_in(
     r"|node_table|internal_kv_\w+|_internal_kv_\w+|check_health|_write_cluster_info_to_kv",
     "A process starts Ray, or asks its head for the cluster (ray.init)",
 )
+
+
+_meets_in_ray_train = frame_in(
+    r"ray/train/v2/_internal/execution/(?:context|collective_impl)\.py",
+    r"_sync_checkpoint_dir_name_across_ranks|barrier|broadcast_from_rank_zero",
+    "A worker of Ray Train waits until every other one has called what it has (ray.train.report)",
+)
+
+
+def _others_wait_elsewhere(scene: Scene) -> Found | None:
+    """Other workers wait in a collective for this one: they have not come to that call."""
+    own = scene.subject.rank if scene.subject is not None else None
+    elsewhere = [one for one in scene.collective_places if one.rank != own]
+    if not elsewhere:
+        return None
+    return Found(f"rank {elsewhere[0].rank} waits in {elsewhere[0].call or 'a collective'}")
 
 
 def _ray_waits(scene: Scene) -> Found | None:
@@ -59,6 +75,32 @@ def _blocks_its_loop(scene: Scene) -> Found | None:
         return None
     words = f"its event loop stands still in {format_frame(frame)}, in a call that blocks"
     return Found(words, {"place": format_frame(frame)})
+
+
+def _asks_itself(scene: Scene) -> Found | None:
+    """An actor is in a method that waits for another one of its own: by the source its class alone
+    has such a method, and no other process is of that class.
+    """
+    actors = {look.pid: look for look in (*scene.children, *_list_rank_looks(scene))}
+    wait = scene.verdict.waits_for
+    awaited = actors.get(wait.pid or 0) if wait is not None else None
+    for look in (awaited, scene.view.look if scene.view is not None else None):
+        frames = look.main.frames if look is not None and look.main is not None else ()
+        actor = find_actor(look.command) if look is not None and waits_for_ray(frames) else ""
+        name = actor.partition(".")[0]
+        asked = [one for one in find_asked_methods(frames) if one.partition(".")[0] == name]
+        classes = [find_actor(one.command).partition(".")[0] for one in actors.values()]
+        if look is None or not runs_method(actor) or not asked or classes.count(name) > 1:
+            continue
+        own = scene.users_frame(frames)
+        where = format_frame(own) if own is not None else actor
+        words = f"{actor} ({look.pid}) waits in {where} for {asked[0]}, a call of its own actor"
+        return Found(words, {"actor": name, "in": actor, "asked": asked[0], "place": where})
+    return None
+
+
+def _list_rank_looks(scene: Scene) -> list[Look]:
+    return [facts.looks[-1] for facts in scene.neighbours if facts.looks]
 
 
 def _somebody_works(scene: Scene) -> Found | None:
@@ -275,12 +317,40 @@ CAUSES = (
         references=("https://docs.ray.io/en/latest/ray-core/actors/async_api.html",),
     ),
     KnownCause(
+        id="ray-train-meets",
+        title="a worker of Ray Train calls alone what every worker has to call",
+        signs=(need(_meets_in_ray_train, 0.7), also(_others_wait_elsewhere, 0.4)),
+        why="ray.train.report, as ray.train.collective, waits until all workers have called it, as "
+        "often and in the same order. Some have not: `if rank == 0:` around it, an early end, or a "
+        "worker that is stuck before it.",
+        avoid=(
+            "call ray.train.report on every worker; only the checkpoint may be rank 0's alone",
+            "look where the other workers are: one of them may stand still by itself",
+        ),
+        references=("https://docs.ray.io/en/latest/train/user-guides/checkpoints.html",),
+    ),
+    KnownCause(
+        id="ray-asks-itself",
+        title="an actor of Ray waits for a call of its own",
+        signs=(need(_asks_itself, 0.8), unless(_actor_died)),
+        why="{in} waits in {place} for {asked}, which is a call of the same actor: {actor} does "
+        "one at a time, so that one begins when this one ends.",
+        avoid=(
+            "call the method itself (self.method()) in place of its handle's .remote()",
+            "an actor with max_concurrency above 1, or an async one that awaits the reference",
+            "ray.get(..., timeout=60): an error in place of silence",
+        ),
+        references=("https://docs.ray.io/en/latest/ray-core/actors/concurrency_group_api.html",),
+    ),
+    KnownCause(
         id="ray-task",
         title="an actor or task of Ray does not answer",
         signs=(
             need(_ray_waits, 0.6),
             also(_a_queue_is_full, 0.3),
             unless(_blocks_its_loop),
+            unless(_asks_itself),
+            unless(_meets_in_ray_train),
             unless(_waits_for_place),
             unless(_actor_died),
         ),

@@ -14,7 +14,7 @@ from ..frames import (
     unqualified_name,
 )
 from ..helper_processes import is_idle_worker, waits_for_room
-from ..process_snapshot import ProcessSnapshot
+from ..process_snapshot import ProcessSnapshot, merge_looks
 from ..request_threads import takes_connections, waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -188,7 +188,7 @@ def _in_the_jobs_code(scene: Scene, view: ProcessSnapshot) -> str:
     )
 
 
-def _asks_a_manager(scene: Scene) -> Found | None:
+def asks_a_manager(scene: Scene) -> Found | None:
     """A rank waits for an answer of a multiprocessing.Manager."""
     frame = scene.inside(_MANAGER)
     if frame is None or _is_a_server(scene):
@@ -203,7 +203,7 @@ def _is_a_server(scene: Scene) -> bool:
 
 def _its_server_waits(scene: Scene) -> Found | None:
     """The manager's process waits itself, for that request: a lock, a queue's next item."""
-    view = _child(scene)
+    view = _child(scene) or _find_awaited_sibling(scene)
     for thread in view.threads if view is not None else ():
         python = tuple(frame for frame in thread.frames if not frame.native)
         if find_frame(python, _MANAGER, "serve_client") is None:
@@ -213,6 +213,18 @@ def _its_server_waits(scene: Scene) -> Found | None:
             words = f"{format_process(view.look)} answers it in {where}, and waits there"
             return Found(words, {"there": format_frame(python[0])})
     return None
+
+
+def _find_awaited_sibling(scene: Scene) -> ProcessSnapshot | None:
+    """Return the process for which the rank waits, where it was started beside the ranks and is
+    looked at as what another rank of the same host has started.
+    """
+    wait, subject = scene.verdict.waits_for, scene.subject
+    if wait is None or wait.pid is None or subject is None:
+        return None
+    beside = (facts.children for facts in scene.ranks if facts.host == subject.host)
+    looks = (one for children in beside for one in children if one and one[-1].pid == wait.pid)
+    return merge_looks(next(looks, ()))
 
 
 def waits_for_a_thread(scene: Scene) -> Found | None:
@@ -295,6 +307,14 @@ def _thread_stands_still(scene: Scene) -> Found | None:
     return Found(words, {"thread": name, "place": where})
 
 
+def _leaves_its_pool(scene: Scene) -> Found | None:
+    """The `with` of an executor is over, by an error perhaps, and its end waits for its threads."""
+    frame = scene.frame(r"concurrent/futures/_base\.py", "__exit__")
+    if frame is None:
+        return None
+    return Found("the `with` of its pool is over: an error that ended it is not printed before")
+
+
 def _hands_it_to_a_loop(scene: Scene) -> Found | None:
     """The source shows that the line hands a coroutine to a loop (run_coroutine_threadsafe)."""
     handed = "run_coroutine_threadsafe"
@@ -333,7 +353,7 @@ CAUSES = (
             need(_waits_for_a_child, 0.4),
             need(_child_stands_still, 0.45),
             unless(parent_waits_for_workers),
-            unless(_asks_a_manager),
+            unless(asks_a_manager),
             unless(in_wandb),
         ),
         why="The rank waits in {waits} for {child}, which stands still in {there}. The rank's own "
@@ -383,7 +403,7 @@ CAUSES = (
         id="manager-waits",
         title="a multiprocessing.Manager is asked for something that is not to be had",
         signs=(
-            need(_asks_a_manager, 0.55),
+            need(asks_a_manager, 0.55),
             also(_its_server_waits, 0.4),
             unless(a_child_died),  # who has that lock, or was to come
         ),
@@ -404,9 +424,10 @@ CAUSES = (
         signs=(
             need(waits_for_a_thread, 0.35),
             need(_thread_stands_still, 0.4),
+            also(_leaves_its_pool, 0.1),
             unless(parent_waits_for_workers),
             unless(in_wandb),
-            unless(_asks_a_manager),
+            unless(asks_a_manager),
         ),
         why="The main thread waits for {thread}, which stands still in {place}.",
         avoid=(

@@ -6,12 +6,12 @@ import re
 
 from ...base.addresses import host_of, is_loopback, port_of
 from ...base.native_code import CODE_OF_PEERS, CODE_OF_PYTHON
-from ...base.process_facts import Socket, tries_to_connect
+from ...base.process_facts import Look, Socket, tries_to_connect
 from ..blocked_syscalls import POLL_CALLS
 from ..frames import format_frame
 from ..pipe_writers import only_main_thread_acts
 from ..single_ranks import is_gone
-from .awaited import asks_a_process_beside, what_is_beside_stands_still
+from .awaited import asks_a_manager, asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .pipes import its_peer_waits_in_turn
 from .services import in_wandb
@@ -201,9 +201,15 @@ def _server_at(scene: Scene, socket: Socket) -> str:
         stranger = bool(socket.peer) and set(socket.peer_pids).isdisjoint(scene.job_pids)
         names = ", ".join(dict.fromkeys(socket.peer_names)) or "another process"
         return f"{socket.peer} ({names})" if stranger else ""
-    outside = any(socket == s for _, s in scene.outward)
+    outside = any(socket == s and not _has_accepted(look, s) for look, s in scene.outward)
     other = port_of(socket.peer) in _OTHER_PURPOSES
     return socket.peer if outside and socket.state == "ESTABLISHED" and not other else ""
+
+
+def _has_accepted(look: Look, socket: Socket) -> bool:
+    """Return whether a connection came to the port at which its process listens: from a client."""
+    listening = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"}
+    return port_of(socket.local) in listening - {""}
 
 
 def _opens_to_outside(scene: Scene) -> Found | None:
@@ -457,6 +463,7 @@ CAUSES = (
             unless(_it_stands_still_beside),
             unless(its_peer_waits_in_turn),
             unless(_asks_the_hub),
+            unless(asks_a_manager),
             unless(in_wandb),
             unless(through_a_proxy),
         ),

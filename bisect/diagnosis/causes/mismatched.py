@@ -14,7 +14,7 @@ from ..collective_mismatch import (
     WRAPPER_KINDS,
     Mismatch,
 )
-from ..frames import format_frame, frame_owner
+from ..frames import format_frame, frame_owner, unqualified_name
 from ..public_calls import find_group_wait
 from ..standing_ranks import find_short_receiver
 from .collective_places import (
@@ -149,9 +149,17 @@ def _another_root(scene: Scene) -> Found | None:
 def _other_members(scene: Scene) -> Found | None:
     """The frames show that ranks make a group of other members as the same one."""
     found = scene.disagreement
-    if found is None or found.about != "members":
+    if found is None or found.about not in ("members", "local"):
         return None
     return Found(found.sentence, {"sentence": found.sentence})
+
+
+def _unlike_local_groups(scene: Scene) -> Found | None:
+    """Ranks wait for one another in groups that their members alone make, of unlike members."""
+    found = scene.disagreement
+    if found is None or found.about != "local":
+        return None
+    return Found(found.sentence)
 
 
 def _make_no_group_together(scene: Scene) -> Found | None:
@@ -243,12 +251,10 @@ def _asks_the_store(scene: Scene) -> Found | None:
     wait = scene.verdict.waits_for
     if scene.group == "construction" or wait is None or wait.kind != "store":
         return None
-    own = next(
-        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
-    )
-    frame = own or next(iter(scene.python), None)
+    own = [f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")]
+    frame = next(iter(own or scene.python), None)
     where = format_frame(frame) if frame is not None else "unknown code"
-    key = _read_key(frame)
+    key = _read_key(frame, own[1] if len(own) > 1 else None)
     words = f"it waits for the store in {where}"
     return Found(words if key == _A_KEY else f"{words}, for {key}", {"place": where, "key": key})
 
@@ -257,10 +263,16 @@ _A_KEY = "a key"
 _ASKS = re.compile(r"get|wait|check|multi_get|wait_for_key\w*")  # of torch.distributed.Store
 
 
-def _read_key(frame: Frame | None) -> str:
-    """Return in words the keys that a line asks the store for, as its source has them."""
-    asks = any(_ASKS.fullmatch(one.rpartition(".")[2]) for one in (frame.calls if frame else ()))
-    keys = [f'"{text}"' for text in (frame.given if frame is not None and asks else ())]
+def _read_key(frame: Frame | None, caller: Frame | None) -> str:
+    """Return in words the keys that a line asks the store for, as its source has them, or the only
+    text that the line gives which calls its function.
+    """
+    if frame is None or not any(_ASKS.fullmatch(one.rpartition(".")[2]) for one in frame.calls):
+        return _A_KEY
+    name = unqualified_name(frame.name)
+    handed = caller is not None and [one.rpartition(".")[2] for one in caller.calls] == [name]
+    texts = frame.given or (caller.given if caller is not None and handed else ())
+    keys = [f'"{text}"' for text in (texts if frame.given or len(texts) == 1 else ())]
     return f"the key{'s' * (len(keys) > 1)} {', '.join(keys)}" if keys else _A_KEY
 
 
@@ -311,6 +323,7 @@ CAUSES = (
             unless(_called_by_some),
             unless(some_stand_apart),
             unless(_ended_by_something_else),
+            unless(_unlike_local_groups),
             unless(raised_before),
         ),
         why="{sentence}. Collectives meet in the order in which each rank calls them; these do "
@@ -348,7 +361,7 @@ CAUSES = (
             unless(waits_elsewhere),
         ),
         why="{sentence}. new_group waits for all ranks of the job, also for those that will not be "
-        "members.",
+        "members; with use_local_synchronization for all members that the caller names.",
         avoid=(
             "call new_group on every rank, for all groups, in the same order",
             "dist.new_group(ranks, use_local_synchronization=True): the members alone meet",

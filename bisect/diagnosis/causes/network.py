@@ -8,6 +8,7 @@ from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, pars
 from ...base.identity import RankId
 from ...base.process_facts import Socket
 from ...base.words import begin_sentence, format_ranks
+from ..blocked_syscalls import READ_CALLS
 from ..frames import format_frame
 from ..rank_connections import find_cut_connection
 from ..rendezvous_claims import tries_again
@@ -228,6 +229,45 @@ _name_not_known = ended_with(
     "It ended because a name could not be resolved",
 )
 
+
+def _connections_are_not_taken(scene: Scene) -> Found | None:
+    """Other ranks wait at connections to a port of the rank, which has not accepted them."""
+    subject, view = scene.subject, scene.view
+    if subject is None or view is None:
+        return None
+    ports = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"}
+    taken = {one.peer for one in view.look.sockets if port_of(one.local) in ports}
+    hosts = {facts.rank: facts.host for facts in scene.ranks}
+    waiting = {
+        rank: one.socket
+        for rank, other in scene.views.items()
+        if rank != subject.rank and hosts.get(rank) == subject.host and other.call is not None
+        for one in other.call.descriptors
+        if one.socket is not None and port_of(one.socket.peer) in ports
+        if subject.pid in one.socket.peer_pids and one.socket.local not in taken
+    }
+    if not waiting:
+        return None
+    port = port_of(next(iter(waiting.values())).peer)
+    who = format_ranks(tuple(sorted(waiting)))
+    words = f"{who} at port {port} of rank {subject.rank}, which has not accepted that"
+    return Found(words, {"ranks": begin_sentence(who), "port": port, "rank": subject.rank})
+
+
+def _serves_another_one(scene: Scene) -> Found | None:
+    """A thread of the rank reads from a connection that it has accepted."""
+    view = scene.view
+    ports = {port_of(s.local) for s in view.look.sockets if s.state == "LISTEN"} if view else set()
+    for task in view.look.kernel if view is not None else ():
+        call = task.syscall if view is not None and task.tid != view.look.pid else None
+        if call is None or call.name not in READ_CALLS:
+            continue
+        for one in call.descriptors:
+            if one.socket is not None and one.socket.peer and port_of(one.socket.local) in ports:
+                return Found(f"a thread of it reads from {one.socket.peer}, and from nobody else")
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -243,6 +283,18 @@ CAUSES = (
             "open MASTER_PORT in the firewall",
         ),
         references=("NVIDIA/nccl#913", "pytorch/pytorch#150532"),
+    ),
+    KnownCause(
+        id="connections-not-taken",
+        title="a rank serves one connection, and others wait at those that it has not accepted",
+        signs=(need(_connections_are_not_taken, 0.5), need(_serves_another_one, 0.4)),
+        why="{ranks} wait at port {port} of rank {rank}, whose server answers one connection at a "
+        "time, and that one stays open.",
+        avoid=(
+            "a thread for each connection: socketserver.ThreadingMixIn, or a task of asyncio",
+            "close a connection after each message, or give sends a time limit",
+        ),
+        references=("https://docs.python.org/3/library/socketserver.html",),
     ),
     KnownCause(
         id="nobody-serves-the-store",

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from ...base.addresses import is_talking
 from ...base.process_facts import Descriptor, Look, PipeEnd, waits_at_queue
 from ..blocked_syscalls import POLL_CALLS, list_awaited_pids
-from ..frames import is_service_thread, unqualified_name
+from ..frames import format_frame, is_service_thread, unqualified_name
+from ..helper_processes import find_thread_for_room
 from ..process_snapshot import ProcessSnapshot
 from ..proof_of_hang import waits_for_requests
 from ..request_threads import has_client_inside, takes_connections
@@ -303,7 +304,7 @@ def _sends_to_a_peer(scene: Scene) -> Found | None:
     view, one = found
     socket = one.socket
     where = (socket.peer or socket.local or one.path) if socket is not None else one.path
-    values = {"peer": where, "reader": "the process at its other end"}
+    values = {"peer": where, "reader": "the process at its other end", "behind": ""}
     return Found(f"{format_owner(scene, view)} waits in {view.call_name} to {where}", values)
 
 
@@ -319,8 +320,22 @@ def _peer_does_not_read(scene: Scene) -> Found | None:
             return None
         return Found("only it itself is at the other end", {"reader": "its own process"})
     names = one.socket.peer_names if one.socket is not None else ()
-    who = _process(scene, others[0], names)
-    return Found(f"{who} is at the other end and does not read", {"reader": who})
+    who, behind = _process(scene, others[0], names), _describe_full_queue(scene, others[0])
+    words = f"{who} is at the other end and does not read{behind}"
+    return Found(words, {"reader": who, "behind": behind})
+
+
+def _describe_full_queue(scene: Scene, pid: int) -> str:
+    """Return in words that a thread of that rank waits for room in a queue: it may be the one that
+    reads for the others. "" if none does.
+    """
+    reader = next((facts for facts in scene.neighbours if facts.pid == pid and facts.looks), None)
+    thread = find_thread_for_room(reader.looks[-1].threads) if reader is not None else None
+    if thread is None:
+        return ""
+    own = scene.users_frame(thread.frames)
+    where = f", in {format_frame(own)}" if own is not None else ""
+    return f": its thread {thread.name or thread.os_id} waits for room in a queue{where}"
 
 
 def _waits_to_be_called(scene: Scene) -> Found | None:
@@ -483,7 +498,7 @@ CAUSES = (
         id="socket-unread",
         title="a peer does not read what it is sent",
         signs=(need(_sends_to_a_peer, 0.6), also(_peer_does_not_read, 0.55)),
-        why="The buffers of its connection to {peer} are full, and {reader} does not read.",
+        why="The buffers of its connection to {peer} are full, and {reader} does not read{behind}.",
         avoid=(
             "look what the other end is at: it stands still itself, or waits for an answer first",
             "a time limit for the socket (settimeout), and an upload in the background",

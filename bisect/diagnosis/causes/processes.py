@@ -45,28 +45,41 @@ def _traced_view(scene: Scene) -> ProcessSnapshot | None:
 
 def _ends_again_and_again(scene: Scene) -> Found | None:
     """A process below the command ended several times, by an error, and another one like it was
-    started each time, as the watch around the command saw.
+    started each time, as the watch around the command saw, or a log that they have left says.
     """
     one = scene.job.restarted
     if one is None:
         return None
     span = format_seconds(one.seconds)
     how = f" (one {describe_exit_status(one.status)})" if one.status else ""
+    name = one.name or f"what writes {one.file.rpartition('/')[2]}"
     values = {
-        "who": f"{one.name} ({one.pid} was the last)",
+        "who": f"{name} ({one.pid} was the last)" if one.pid else name,
         "times": one.times,
         "span": span,
         "how": how,
         "said": f": {one.error}" if one.error else "",
         "where": one.file or "what it printed",
     }
-    return Found(f"{one.name} ended {one.times} times within {span}{how}", values)
+    return Found(f"{name} ended {one.times} times within {span}{how}", values)
 
 
 def _its_log_says_why(scene: Scene) -> Found | None:
     """The last line of a log that it wrote names an error."""
     one = scene.job.restarted
     return Found(f'{one.file} ends with "{one.error}"') if one is not None and one.error else None
+
+
+def _something_ended_it(scene: Scene) -> Found | None:
+    """A signal ended it, or an actor in the middle of a method: a program that only says no ends
+    with a status.
+    """
+    one = scene.job.restarted
+    if one is None or one.error or not one.is_sure:
+        return None
+    if one.status is None:
+        return Found("it was in the middle of a method of an actor")
+    return Found(f"one of them {describe_exit_status(one.status)}")
 
 
 def _stopped(scene: Scene) -> Found | None:
@@ -257,9 +270,13 @@ CAUSES = (
     KnownCause(
         id="restarted-in-vain",
         title="a process ends by an error, and is started again each time",
-        signs=(need(_ends_again_and_again, 0.5), also(_its_log_says_why, 0.7)),
-        why="{who} has ended {times} times within {span}{how}, and one like it is started in its "
-        "place each time{said}. Whoever waits for it waits for ever.",
+        signs=(
+            need(_ends_again_and_again, 0.5),
+            also(_its_log_says_why, 0.7),
+            also(_something_ended_it, 0.6),
+        ),
+        why="{who} has ended {times} times within {span}{how}, and one like it is started again in "
+        "its place{said}. Whoever waits for it waits for ever.",
         avoid=(
             "mend what it says, or look in its own log: {where}",
             "let who starts it give up after some times, with that error",

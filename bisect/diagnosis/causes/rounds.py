@@ -89,6 +89,14 @@ def _may_still_come(scene: Scene) -> Found | None:
     return waits_elsewhere(scene)
 
 
+def _some_stand_apart(scene: Scene) -> Found | None:
+    """The stacks show some ranks in a call that the others do not come by; but a hook after all
+    epochs is what each rank comes by that is through with them.
+    """
+    through = _out_of_the_loop(scene)
+    return None if through is not None and not through.doubtful else some_stand_apart(scene)
+
+
 def _some_are_through(scene: Scene) -> Found | None:
     """Some ranks are through with a loop that others are still in."""
     found = left_a_loop_early(scene) or _out_of_the_loop(scene)
@@ -116,7 +124,7 @@ CAUSES = (
             also(_out_of_the_loop, 0.5),
             also(left_a_loop_early, 0.65),
             unless(_may_still_come),
-            unless(some_stand_apart),
+            unless(_some_stand_apart),
             unless(raised_before),
         ),
         why="{sentence}. In DDP every backward waits for all ranks, also for those that have no "

@@ -6,10 +6,12 @@ import re
 
 from ...base.process_facts import Look
 from ...base.words import format_bytes
+from ..blocked_syscalls import NOBODY_CONNECTED
 from ..frames import format_frame, serves_multiprocessing
 from ..helper_processes import is_idle_worker, is_to_be_given, waits_for_room
 from ..process_snapshot import ProcessSnapshot
 from ..proof_of_hang import waits_for_requests
+from ..public_calls import find_group_wait
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     a_child_died,
@@ -65,6 +67,16 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
     return None
 
 
+def _a_worker_meets_others(scene: Scene) -> Found | None:
+    """A process that was forked from a rank is in a collective of that rank's group."""
+    for view in _workers(scene):
+        if is_forked(view) and find_group_wait(view) == "collective":
+            where, worker = format_place(view), format_process(view.look)
+            words = f"its worker {worker} is in a collective, in {where}"
+            return Found(words, {"worker": worker, "place": where})
+    return None
+
+
 def _in_map(scene: Scene) -> Found | None:
     """A rank waits in Dataset.map or filter with several processes (num_proc)."""
     for file, function in _MAPS:
@@ -89,6 +101,23 @@ def _nobody_works(scene: Scene) -> Found | None:
     if not workers or not all(is_idle_worker(view.look) for view in workers):
         return None
     return Found(f"all {len(workers)} workers wait for a task")
+
+
+def _its_executor_has_no_worker(scene: Scene) -> Found | None:
+    """It waits for a result of a pool of concurrent.futures, whose thread waits for results of its
+    workers, and no process below it could be one.
+    """
+    view = scene.view
+    threads = view.threads if view is not None else ()
+    managed = any(find_frame(thread.frames, *_AWAITS_RESULTS) for thread in threads)
+    found = (find_frame(thread.frames, *_ASKS_FOR_RESULTS) for thread in threads)
+    waits = next(filter(None, found), None)
+    if not managed or waits is None:
+        return None
+    living = (one for one in scene.workers if one.threads)
+    if not all(serves_multiprocessing(one.frames) for one in living):
+        return None
+    return Found(f"it waits in {format_frame(waits)}, and no worker of its pool lives")
 
 
 def _a_worker_was_replaced(scene: Scene) -> Found | None:
@@ -154,22 +183,37 @@ def _want_a_lock_of_the_dead(scene: Scene) -> Found | None:
 
 
 _RECEIVES = ("read", "readv", "recvfrom", "recvmsg", "poll", "ppoll", "select", "pselect6")
+# Where an executor's own thread waits for results of its workers, and where others wait for it.
+_AWAITS_RESULTS = (r"concurrent/futures/process\.py", r"wait_result_broken_or_wakeup")
+_ASKS_FOR_RESULTS = (r"concurrent/futures/_base\.py", r"result|result_iterator|wait|as_completed")
 # What a rank waits for where a child of its own could give it.
 _INSIDE = frozenset(["itself", "pipe", "thread", "futex", "lock", "process", "unknown"])
 
 
 def _waits_inside(scene: Scene) -> Found | None:
     """The rank waits for nothing that is outside of it: for no other rank, server or sleep; or it
-    is a server that takes connections, whatever an answer waits for.
+    is a server that takes connections, whatever an answer waits for; or it waits at a message queue
+    to which nobody is connected.
     """
     wait, view = scene.verdict.waits_for, scene.view
     if view is None or view.running or wait is None:
         return None
-    if wait.kind not in _INSIDE and not waits_for_requests(view.look):
+    is_alone = _nobody_has_connected(scene) is not None
+    if not (wait.kind in _INSIDE or is_alone or waits_for_requests(view.look)):
         return None
     frame = innermost_python_frame(view.frames)
     where = format_frame(frame) if frame is not None else view.call_name
     return Found(f"the rank waits in {where}", {"wait": where})
+
+
+def _nobody_has_connected(scene: Scene) -> Found | None:
+    """It waits for a message at an address of its own, to which nobody is connected any more, or
+    nobody was.
+    """
+    wait = scene.verdict.waits_for
+    if wait is None or wait.kind != "socket" or not wait.detail.endswith(NOBODY_CONNECTED):
+        return None
+    return Found(f"nobody is connected to {wait.what}, where it waits for a message")
 
 
 def _nobody_else_could_send(scene: Scene) -> Found | None:
@@ -240,6 +284,7 @@ CAUSES = (
             need(parent_waits_for_workers, 0.4),
             need(_a_worker_stands_still, 0.5),
             unless(_runs_the_script_again),
+            unless(_a_worker_meets_others),
         ),
         why="The rank waits for its worker {worker}, which stands still in {place}. The rank's own "
         "stack does not show why.",
@@ -250,6 +295,22 @@ CAUSES = (
         ),
         toggles=(("num_workers", "0"),),
         references=("pytorch/pytorch#75147", "pytorch/pytorch#96629"),
+    ),
+    KnownCause(
+        id="collective-in-a-worker",
+        title="a worker of the rank calls a collective",
+        signs=(
+            need(parent_waits_for_workers, 0.4),
+            need(_a_worker_meets_others, 0.55),
+            unless(_runs_the_script_again),
+        ),
+        why="{worker}, a fork of the rank, waits for all ranks in {place}. The threads of the "
+        "rank's process group are not in it, and no other rank calls that.",
+        avoid=(
+            "do what all ranks do together before the DataLoader is made, in the ranks themselves",
+            "in a data set ask nothing of torch.distributed; hand rank and world size to it",
+        ),
+        references=("pytorch/pytorch#75147",),
     ),
     KnownCause(
         id="map-worker-stuck",
@@ -291,6 +352,20 @@ CAUSES = (
         references=("python/cpython#66587", "python/cpython#96062", "meta-pytorch/data#1173"),
     ),
     KnownCause(
+        id="executor-without-workers",
+        title="a pool of concurrent.futures waits for a result, and has no worker",
+        signs=(need(_its_executor_has_no_worker, 0.85),),
+        why="The workers of the pool have ended well, each after its last task, and the executor "
+        "has started no others: with max_tasks_per_child it counts idle workers that are gone "
+        "(Python 3.11 and later, as long as that is not mended there).",
+        avoid=(
+            "a Python with the fix of python/cpython#115634; without it no max_tasks_per_child",
+            "multiprocessing.Pool(maxtasksperchild=...), which replaces its workers",
+            "give it fewer tasks at once: no more than workers times max_tasks_per_child",
+        ),
+        references=("python/cpython#115634", "python/cpython#140900"),
+    ),
+    KnownCause(
         id="worker-dead",
         title="a worker is dead, and its rank still waits for it",
         signs=(
@@ -314,6 +389,7 @@ CAUSES = (
             need(a_child_died, 0.45),
             need(_waits_inside, 0.3),
             also(_nobody_else_could_send, 0.5, proves=True),
+            also(_nobody_has_connected, 0.5),
             unless(parent_waits_for_workers),
         ),
         why="{worker} {how}, nobody has asked how it ended, and the rank waits in {wait}. Where it "

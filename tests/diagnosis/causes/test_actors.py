@@ -8,7 +8,7 @@ from typing import Any
 from hangbisect.base.process_facts import DeadWorker, Look, RayCluster
 from hangbisect.base.rank_facts import RankFacts
 
-from ..made_up import job, look, rank
+from ..made_up import ALL_REDUCE, job, look, rank
 from .scenes import MAKES_STORE, Facts, Shows, causes_of, scene_of
 
 
@@ -86,7 +86,44 @@ def ray_start() -> Facts:
     )
 
 
+def asks(one: Look, *methods: str) -> Look:
+    """The same actor, whose own line waits for these methods, as the source says."""
+    assert one.main is not None
+    own = next(frame for frame in one.main.frames if "train.py" in frame.file)
+    frames = tuple(replace(f, asks=methods) if f is own else f for f in one.main.frames)
+    return replace(one, threads=(replace(one.main, frames=frames), *one.threads[1:]))
+
+
+PLAYS = asks(actor("ray::Player.play", *GET, "Player.play train.py:43", pid=300), "Buffer.add")
+EVICTS = actor("ray::Buffer.add", *GET, "current_size train.py:12", "Buffer.add train.py:29")
+
+
+def driver(*children: Look) -> Facts:
+    about, (first,) = in_cluster(one(*GET, "main train.py:52"), CLUSTER, *children)
+    return about, [replace(first, looks=tuple(asks(x, "Player.play") for x in first.looks))]
+
+
+def ray_asks_itself() -> Facts:
+    return driver(PLAYS, asks(EVICTS, "Buffer.size"))
+
+
+REPORTS = look(
+    *GET,
+    "TrainContext._sync_checkpoint_dir_name_across_ranks "
+    "SP/ray/train/v2/_internal/execution/context.py:254",
+    "TrainContext.report SP/ray/train/v2/_internal/execution/context.py:474",
+    "train_loop train.py:26",
+    call="futex",
+)
+
+
+def ray_train_meets() -> Facts:
+    return job(world=2), [rank(0, REPORTS, environment={}), rank(1, ALL_REDUCE, environment={})]
+
+
 SHOWS: Shows = {
+    "ray-train-meets": ray_train_meets,
+    "ray-asks-itself": ray_asks_itself,
     "ray-placement": ray_placement,
     "ray-actor-died": ray_actor_died,
     "ray-loop-blocked": ray_loop_blocked,
@@ -143,6 +180,32 @@ def test_of_several_actors_the_one_that_waits_for_no_rank_is_waited_for() -> Non
     wait = scene_of(in_cluster(one(*GET), CLUSTER, meets, locked)).verdict.waits_for
     assert wait is not None
     assert wait.pid == locked.pid
+
+
+def test_the_last_of_the_actors_that_wait_for_one_another_is_waited_for() -> None:
+    """By pid alone the player came first; its line asks for the method that the buffer is in."""
+    for facts in (driver(PLAYS, EVICTS), driver(PLAYS, asks(EVICTS, "Buffer.size"))):
+        wait = scene_of(facts).verdict.waits_for
+        assert wait is not None
+        assert (wait.pid, wait.process) == (EVICTS.pid, "Buffer.add")
+    idle = actor("ray::Lock.acquire", "Worker.main_loop SP/ray/_private/worker.py:1069", pid=500)
+    locked = asks(actor("ray::Player.play", *GET, "Player.play train.py:43", pid=300), "acquire")
+    wait = scene_of(driver(locked, idle)).verdict.waits_for
+    assert wait is not None
+    assert (wait.pid, wait.process) == (500, "Lock.acquire")
+
+
+def test_an_actor_that_waits_for_another_one_of_its_class_asks_not_itself() -> None:
+    twin = actor("ray::Buffer", "Worker.main_loop SP/ray/_private/worker.py:1069", pid=500)
+    for facts in (driver(PLAYS, EVICTS), driver(PLAYS, asks(EVICTS, "Buffer.size"), twin)):
+        assert "ray-asks-itself" not in causes_of(facts)
+
+
+def test_a_worker_that_alone_reports_is_to_blame_in_that_call() -> None:
+    scene = scene_of(ray_train_meets())
+    assert scene.verdict.call == "ray.train.report"
+    assert 0 in scene.verdict.ranks.culprit
+    assert "ray-task" not in causes_of(ray_train_meets())
 
 
 def test_ray_init_is_no_task_although_the_same_wrapper_is_around_it() -> None:

@@ -215,6 +215,30 @@ def test_what_the_child_does_is_said_not_what_the_rank_does() -> None:
     assert "serve_client" in causes_of(manager())["manager-waits"].matched[1]
 
 
+def test_the_end_of_a_with_hides_the_error_that_ended_it() -> None:
+    facts, (one, other) = thread()
+    ends = look(
+        "Thread._wait_for_tstate_lock STD/threading.py:1139",
+        "Thread.join STD/threading.py:1119",
+        "ThreadPoolExecutor.shutdown STD/concurrent/futures/thread.py:235",
+        "Executor.__exit__ STD/concurrent/futures/_base.py:647",
+        "train train.py:33",
+        args=FOREVER,
+    )
+    ends = beside(ends, ("prefetch_0", ("prefetch train.py:23",)), call="futex")
+    ranks = [replace(one, looks=tuple(replace(ends, at=seen.at) for seen in one.looks)), other]
+    assert "an error that ended it" in " ".join(causes_of((facts, ranks))["thread-stuck"].matched)
+    assert "an error" not in " ".join(causes_of(thread())["thread-stuck"].matched)
+
+
+def test_a_manager_that_was_started_beside_the_ranks_is_found_below_another_one() -> None:
+    facts, (asks, other) = manager()
+    beside_them = replace(other, children=asks.children)
+    found = causes_of((facts, [replace(asks, children=()), beside_them]))
+    assert "serve_client" in found["manager-waits"].matched[1]
+    assert "endpoint-silent" not in found
+
+
 def test_a_process_that_was_killed_is_why_a_manager_waits() -> None:
     facts, ranks = manager()
     killed = look(pid=310, ppid=100, state="Z", call="", rung="proc", status=-11)

@@ -124,6 +124,22 @@ OWN = Socket(31, "tcp", "127.0.0.1:50000", OWN_PORT, "ESTABLISHED", received=0, 
 AT_IT = Socket(32, "tcp", OWN_PORT, "", "LISTEN")
 
 
+def test_a_client_whom_it_has_accepted_is_no_server_that_it_asks() -> None:
+    listens = Socket(33, "tcp", "127.0.0.1:8000", "", "LISTEN")
+    client = Socket(34, "tcp", "127.0.0.1:8000", "127.0.0.1:40000", "ESTABLISHED", received=0)
+    one = look(
+        "EpollSelector.select STD/selectors.py:468",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+        "<module> train.py:9",
+        call="epoll_wait",
+        descriptors=on(client),
+        sockets=(listens, client),
+    )
+    assert "endpoint-silent" not in causes_of(only_first(one))
+    asked = replace(one, sockets=(client,))
+    assert "endpoint-silent" in causes_of(only_first(asked))
+
+
 def asks_itself(*sockets: Socket) -> Look:
     """A handler of an asyncio server asks another endpoint of that server, by requests."""
     return look(

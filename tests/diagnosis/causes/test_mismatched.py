@@ -427,6 +427,29 @@ def test_the_key_is_said_where_the_source_has_it(
     assert f"store for {says}" in found.why
 
 
+@pytest.mark.parametrize(
+    ("calls", "given", "says"),
+    [
+        (("wait_for",), ("index/ready",), 'the key "index/ready"'),
+        (("wait_for",), ("index/ready", "training"), "a key"),  # one of two
+        (("wait_for", "print"), ("index/ready",), "a key"),  # given to one of two
+    ],
+)
+def test_the_key_is_said_where_the_line_has_it_that_calls_a_helper_of_the_jobs_own(
+    calls: tuple[str, ...], given: tuple[str, ...], says: str
+) -> None:
+    told, (first_rank, last) = store_key_missing()
+    outer = replace(look("<module> train.py:20").threads[0].frames[0], calls=calls, given=given)
+    helper = replace(outer, name="wait_for", line=12, calls=("store.wait",), given=())
+    looks = [
+        replace(one, threads=(replace(one.threads[0], frames=(*native, helper, outer)),))
+        for one in last.looks
+        if (native := [f for f in one.threads[0].frames if f.native])
+    ]
+    found = causes_of((told, [first_rank, replace(last, looks=tuple(looks))]))
+    assert f"store for {says}" in found["store-key-missing"].why
+
+
 @pytest.mark.parametrize(("hook", "level"), [("on_advance_end", "guess"), ("on_run_end", "fits")])
 def test_by_stacks_alone_an_epochs_end_may_be_a_call_of_one_ranks_callback(
     hook: str, level: str
@@ -440,6 +463,22 @@ def test_by_stacks_alone_an_epochs_end_may_be_a_call_of_one_ranks_callback(
     )
     ranks = [rank(0, look(*IN_THE_LOOP)), rank(1, outside), rank(2, look(*IN_THE_LOOP))]
     assert causes_of((job(), ranks))["uneven-batches"].level == level
+
+
+@pytest.mark.parametrize(("hook", "found"), [("on_advance_end", False), ("on_run_end", True)])
+def test_a_hook_after_all_epochs_is_no_call_that_the_others_do_not_come_by(
+    hook: str, found: bool
+) -> None:
+    """One line of the job's own calls fit() on both, and the callback is the job's own too."""
+    outside = look(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356",
+        "Report.on_train_end callbacks.py:7",
+        f"_FitLoop.{hook} SP/pytorch_lightning/loops/fit_loop.py:495",
+        *IN_THE_LOOP[2:],
+        "main train.py:9",
+    )
+    ranks = [rank(0, look(*IN_THE_LOOP, "main train.py:9")), rank(1, outside)]
+    assert ("uneven-batches" in causes_of((job(), ranks))) == found
 
 
 def test_who_asks_the_others_after_the_evaluation_of_all_is_not_short_of_batches() -> None:

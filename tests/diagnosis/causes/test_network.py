@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.identity import ProcessId
-from hangbisect.base.process_facts import Descriptor, Socket
+from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall
 from hangbisect.base.rank_facts import MachineFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.doctor.interfaces import Interface, chosen, gloo
@@ -45,6 +45,28 @@ def master_unroutable() -> Facts:
 def nobody_serves_the_store() -> Facts:
     one = look(*MAKES_STORE, call="clock_nanosleep")
     return job(), [rank(1, one, environment={**TORCHRUN, "RANK": "1"})]
+
+
+LISTENS = Socket(80, "tcp", local="10.0.0.1:9020", state="LISTEN")
+TAKEN = Socket(81, "tcp", local="10.0.0.1:9020", peer="10.0.0.1:41000", state="ESTABLISHED")
+
+
+def connections_not_taken(*taken: Socket) -> Facts:
+    """Ranks 1 and 3 send to rank 2, a thread of which reads from rank 0 alone."""
+    meets = look("all_reduce SP/torch/distributed/distributed_c10d.py:3252", "main train.py:62")
+    reads = Kernel(909, "python", "S", "", Syscall(45, "recvfrom", (9,), descriptors=on(TAKEN)))
+    serves = replace(meets, sockets=(LISTENS, TAKEN, *taken))
+    sent = [_sent_by(number) for number in (1, 3)]
+    sends = [look("send log.py:6", call="sendto", descriptors=on(one)) for one in sent]
+    server = rank(2, serves)
+    looks = tuple(replace(one, kernel=(*one.kernel, reads)) for one in server.looks)
+    ranks = [rank(0, meets), rank(1, sends[0]), replace(server, looks=looks), rank(3, sends[1])]
+    return job(world=4), ranks
+
+
+def _sent_by(number: int) -> Socket:
+    own, server = f"10.0.0.1:4100{number}", "10.0.0.1:9020"
+    return Socket(90 + number, "tcp", local=own, peer=server, state="ESTABLISHED", peer_pids=(102,))
 
 
 def no_such_interface() -> Facts:
@@ -121,6 +143,7 @@ SHOWS: Shows = {
     "network-between-nodes": network_between_nodes,
     "master-unroutable": master_unroutable,
     "nobody-serves-the-store": nobody_serves_the_store,
+    "connections-not-taken": connections_not_taken,
     "no-such-interface": no_such_interface,
     "name-server-silent": name_server_silent,
     "name-unknown": name_unknown,
@@ -311,3 +334,14 @@ def test_gloo_that_is_refused_at_the_address_of_a_peer_cannot_reach_it() -> None
     assert "GLOO_SOCKET_IFNAME is not set on ranks 0,2 and lxcbr0 on rank 1" in found.matched
     loopback = [replace(ranks[0], error=REFUSED % "127.0.1.1"), *ranks[1:2]]
     assert "peer-unreachable" not in causes_of((job("crash"), loopback))
+
+
+def test_who_is_connected_to_a_server_of_one_connection_is_named_with_its_port() -> None:
+    found = causes_of(connections_not_taken())["connections-not-taken"]
+    assert found.why.startswith("Ranks 1,3 wait at port 9020 of rank 2")
+    assert judge_job(*connections_not_taken()).ranks.culprit == (2,)
+
+
+def test_connections_that_a_server_has_taken_are_others() -> None:
+    taken = [replace(one, local=one.peer, peer=one.local) for one in map(_sent_by, (1, 3))]
+    assert "connections-not-taken" not in causes_of(connections_not_taken(*taken))

@@ -12,7 +12,7 @@ from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import held, job, look, rank
 from .scenes import Facts, Shows, causes_of, on, scene_of, tcp
-from .seen import LOADER, first, pipe, worker
+from .seen import LOADER, beside, first, pipe, worker
 
 WAITS = look(
     "Popen._wait STD/subprocess.py:2053",
@@ -189,6 +189,28 @@ def test_a_connection_that_is_not_made_yet_is_not_full() -> None:
     opening = tcp("10.0.0.9:9000", "SYN_SENT")
     sends = look("send train.py:5", call="sendto", descriptors=on(opening))
     assert "socket-unread" not in causes_of((job(), [rank(0, sends), held(1)]))
+
+
+def test_a_thread_of_the_reader_that_waits_for_room_in_a_queue_is_said() -> None:
+    sends = look(
+        pid=300,
+        ppid=100,
+        name="rollouts",
+        call="sendto",
+        wchan="sock_alloc_send_pskb",
+        descriptors=on(tcp("10.0.0.9:9000", peer_pids=(100,), peer_names=("python",))),
+    )
+    receives = (
+        "Condition.wait STD/threading.py:327",
+        "Queue.put STD/queue.py:140",
+        "Client.receive_samples train.py:32",
+    )
+    asks = beside(WAITS, ("samples", receives))
+    found = causes_of((job(), [first(asks, sends), held(1)]))["socket-unread"]
+    assert "thread samples waits for room in a queue" in found.why
+    assert "receive_samples" in found.why
+    without = causes_of((job(), [first(WAITS, sends), held(1)]))["socket-unread"]
+    assert "queue" not in without.why
 
 
 def test_who_has_the_other_end_may_be_known_from_an_earlier_look() -> None:

@@ -197,7 +197,15 @@ def test_why_a_process_ends_again_and_again_is_said_as_far_as_it_is_known() -> N
     assert "MemoryError: no room for the cache" in cause.why
     assert "one ended with status 1" in cause.matched[0]
     assert facts.restarted is not None
-    silent = replace(facts.restarted, status=-9, file="", error="")
+    silent = replace(facts.restarted, status=-9, file="", error="", is_sure=True)
     cause = causes_of((replace(facts, restarted=silent), ranks))["restarted-in-vain"]
     assert "one was ended by SIGKILL" in cause.why
+    left = replace(facts.restarted, name="", pid=0, status=None)  # all that attach has is its log
+    cause = causes_of((replace(facts, restarted=left), ranks))["restarted-in-vain"]
+    assert "what writes worker.log has ended 4 times within 41 s" in cause.why
+    assert "MemoryError: no room for the cache" in cause.why
+    cause = causes_of((replace(facts, restarted=silent), ranks))["restarted-in-vain"]
+    by_itself = replace(silent, status=1, is_sure=False)
+    other = causes_of((replace(facts, restarted=by_itself), ranks))["restarted-in-vain"]
+    assert other.agreement < cause.agreement
     assert "restarted-in-vain" not in causes_of((replace(facts, restarted=None), ranks))

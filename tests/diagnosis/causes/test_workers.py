@@ -13,8 +13,10 @@ from hangbisect.diagnosis.helper_processes import is_idle_worker
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, RECV, SLEEP, held, job, look
+from ..queues import LISTENS as QUEUE
+from ..queues import receives, unix
 from .scenes import Facts, Shows, causes_of
-from .seen import FORK, LOADER, first, worker
+from .seen import FORK, LOADER, beside, first, worker
 
 POOL = look(
     "Condition.wait STD/threading.py:327",
@@ -113,8 +115,37 @@ def script_runs_again() -> Facts:
     return of(LOADER, GUARDLESS)
 
 
+def collective_in_a_worker() -> Facts:
+    meets = worker(
+        "barrier SP/torch/distributed/distributed_c10d.py:5356",
+        "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+        "Shards.__getitem__ data.py:9",
+    )
+    return of(LOADER, meets)
+
+
+FUTURE = look(
+    "Condition.wait STD/threading.py:327",
+    "Future.result STD/concurrent/futures/_base.py:451",
+    "<module> train.py:7",
+)
+MANAGES = (
+    "_PollLikeSelector.select STD/selectors.py:415",
+    "wait STD/multiprocessing/connection.py:947",
+    "_ExecutorManagerThread.wait_result_broken_or_wakeup STD/concurrent/futures/process.py:417",
+    "_ExecutorManagerThread.run STD/concurrent/futures/process.py:344",
+)
+TRACKER = look("main STD/multiprocessing/resource_tracker.py:227", pid=300, ppid=100, call="read")
+
+
+def executor_without_workers() -> Facts:
+    return of(beside(FUTURE, ("Thread-1", MANAGES), call="poll"), TRACKER)
+
+
 SHOWS: Shows = {
+    "executor-without-workers": executor_without_workers,
     "worker-stuck": worker_stuck,
+    "collective-in-a-worker": collective_in_a_worker,
     "map-worker-stuck": map_worker_stuck,
     "pool-worker-lost": pool_worker_lost,
     "worker-dead": worker_dead,
@@ -122,6 +153,27 @@ SHOWS: Shows = {
     "shm-full": shm_full,
     "script-runs-again": script_runs_again,
 }
+
+
+def test_a_worker_in_a_collective_is_no_worker_that_is_merely_stuck() -> None:
+    assert "worker-stuck" not in causes_of(collective_in_a_worker())
+    assert "collective-in-a-worker" not in causes_of(worker_stuck())
+
+
+def test_an_executor_with_a_worker_or_one_that_dies_is_not_without() -> None:
+    waits = beside(FUTURE, ("Thread-1", MANAGES), call="poll")
+    works = look("read train.py:4", *FORK[2:], pid=301, ppid=100, call="read")
+    assert "executor-without-workers" not in causes_of(of(waits, TRACKER, works))
+    assert "executor-without-workers" not in causes_of(of(FUTURE, TRACKER))
+
+
+def test_a_child_that_died_is_why_nobody_is_connected_to_a_queue_of_messages() -> None:
+    dead = look(pid=300, ppid=100, state="Z", call="", rung="proc", status=-signal.SIGKILL)
+    waits = receives(0, QUEUE)
+    found = causes_of(of(waits, dead))
+    assert "SIGKILL" in found["child-died"].why
+    assert max(found.values(), key=lambda one: one.agreement).id == "child-died"
+    assert "child-died" not in causes_of(of(receives(0, unix(100)), dead))  # somebody is
 
 
 def test_a_child_that_died_is_named_with_what_ended_it() -> None:

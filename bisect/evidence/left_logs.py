@@ -1,0 +1,86 @@
+"""Logs that a job's processes have left: a supervisor's child that has ended is on no list of the
+kernel's, but what it wrote last is in a file, and how often its like has written that.
+
+Looked at are the folders in which the job's processes work, and those of the logs that they have
+open: whoever starts ranks or workers gives them logs side by side. A log counts that was written
+since the job started, that nobody of the job has open, and whose last line names an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from ..base.masking import mask_text
+from .descriptors import read_links
+
+LOG_ENDINGS = (".log", ".err", ".out", ".txt", ".stderr")
+# How Python names an error in the last line of a traceback, and how logs do.
+ERROR_LINE = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception)\b.*|.*\b(?:FATAL|CRITICAL|ERROR)\b.*")
+_MOST_FOLDERS = 8
+_MOST_ENTRIES = 256  # of a folder
+_MOST_LOGS = 32
+_TAIL = 1 << 18  # bytes of a log that are read
+_LONGEST = 300  # characters of a line
+_SAME_TIME = 2.0  # seconds that a disk's clock may be behind
+
+
+class LeftLog(NamedTuple):
+    """A log that ends with an error, and that nobody has open."""
+
+    path: str
+    error: str  # its last line, without secrets
+    times: int  # that this line is in it, whatever its numbers are
+    written: float  # when, on the wall clock
+
+
+def find_left_logs(pids: Iterable[int], since: float) -> list[LeftLog]:
+    """Return the logs that processes of a job have left, written after `since` on the wall clock,
+    the latest first; those of processes that we may not look at are not known. May block.
+    """
+    folders: dict[str, None] = {}
+    opened: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            links = set(read_links(pid).values())
+            opened |= links
+            logs = (one for one in links if one.startswith("/") and one.endswith(LOG_ENDINGS))
+            folders.update(dict.fromkeys([os.path.dirname(one) for one in logs]))
+            folders[os.readlink(f"/proc/{pid}/cwd")] = None
+    paths = (path for one in [*folders][:_MOST_FOLDERS] for path in _list_logs(one, opened, since))
+    found = [log for path in [*paths][:_MOST_LOGS] if (log := read_left_log(path)) is not None]
+    return sorted(found, key=lambda log: -log.written)
+
+
+def _list_logs(folder: str, opened: Collection[str], since: float) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder))[:_MOST_ENTRIES]:
+            path = os.path.join(folder, name)
+            if not name.endswith(LOG_ENDINGS) or path in opened:
+                continue
+            about = os.lstat(path)
+            if stat.S_ISREG(about.st_mode) and about.st_mtime >= since - _SAME_TIME:
+                yield path
+
+
+def read_left_log(path: str) -> LeftLog | None:
+    """Return what a log ends with and how often it says so, None if that is no error. May block."""
+    try:
+        with open(path, "rb") as file:
+            written = os.fstat(file.fileno()).st_mtime
+            start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
+            file.seek(start)
+            data = file.read(_TAIL)
+    except (OSError, ValueError):
+        return None
+    # Half a line may hold a secret without the name that gives it away.
+    text = (data.partition(b"\n")[2] if start else data).decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if not lines or not ERROR_LINE.fullmatch(lines[-1]):
+        return None
+    alike = [re.sub(r"\d+", "#", line) for line in lines]
+    return LeftLog(path, mask_text(lines[-1])[:_LONGEST], alike.count(alike[-1]), written)
