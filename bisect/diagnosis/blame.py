@@ -496,9 +496,8 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
     facts = case.facts(rank)
     if facts is None:  # absent
         return True
-    if (facts.held and rank not in graph.responsible_ranks) or case.rank_waits[
-        rank
-    ].waits_for_unseen:
+    is_held = facts.held and rank not in graph.responsible_ranks
+    if is_held or case.rank_waits[rank].waits_for_unseen:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy
