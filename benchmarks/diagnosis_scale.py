@@ -35,7 +35,7 @@ from hangbisect.base.process_facts import (
     Thread,
 )
 from hangbisect.base.rank_facts import JobFacts, RankFacts
-from hangbisect.diagnosis.merged_stacks import merge_stacks
+from hangbisect.diagnosis.process.merged_stacks import merge_stacks
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.stacks import merged_stacks_text
 from pairs import describe_ratio, measure_pairs, read_cpu

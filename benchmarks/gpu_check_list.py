@@ -198,8 +198,8 @@ def check_recorder(given: Given) -> Seen:
     time-out.
     """
     from hangbisect.base.rank_facts import RankFacts
-    from hangbisect.evidence.recorder_queries import ask_recorders
-    from hangbisect.evidence.watchdog_messages import read_watchdog_messages
+    from hangbisect.evidence.gpus.recorder_queries import ask_recorders
+    from hangbisect.evidence.gpus.watchdog_messages import read_watchdog_messages
 
     dumps = given.folder / "dumps"
     dumps.mkdir(exist_ok=True)
@@ -237,7 +237,7 @@ def check_recorder(given: Given) -> Seen:
 
 
 def _judge_dump(path: Path) -> list[str]:
-    from hangbisect.evidence.flight_recorder import load_dump, parse_dump
+    from hangbisect.evidence.gpus.flight_recorder import load_dump, parse_dump
 
     if not path.is_file():
         return ["no dump at the time-out"]
@@ -254,8 +254,8 @@ def _judge_log(log: Any, when: str) -> list[str]:
 
 def check_ras(given: Given) -> Seen:
     """NCCL's RAS service: its real answers in words and in JSON, and NCCL's own lines."""
-    from hangbisect.evidence.nccl_lines import read_nccl_lines
-    from hangbisect.evidence.ras_answers import parse_ras_status
+    from hangbisect.evidence.gpus.nccl_lines import read_nccl_lines
+    from hangbisect.evidence.gpus.ras_answers import parse_ras_status
 
     files = given.folder / "nccl-%h-%p.txt"
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -25,7 +25,7 @@ SIGNAL_SENDERS = {"kill", "killpg", "pidfd_send_signal", "pthread_kill", "termin
 MAY_SEND_SIGNALS = {
     "base/client_program.py": "ends an ssh or srun of its own, once its tasks had time to end",
     "base/deadline.py": "ends its own probe, a child, when that takes too long",
-    "evidence/nvml_probe.py": "ends its own children, which ask a GPU that does not answer",
+    "evidence/gpus/nvml_probe.py": "ends its own children, which ask a GPU that does not answer",
     "evidence/process.py": "asks by signal 0, which is none, whether a process is there",
     "rank/exit_proxy.py": "hands on to the one child it stands for what its shell sent it",
     "rank/injections.py": "to itself, on purpose",
@@ -48,12 +48,12 @@ PRESENTERS = (
 )
 # What they may take from who judges, for it judges nothing.
 MAY_BE_SHOWN = {
-    "frames.format_frame": "a frame in words",
+    "process.frames.format_frame": "a frame in words",
     "wait_graph.find_components": "of any graph, for a picture",
     "wait_graph.group_targets": "the same",
-    "merged_stacks.Branch": "stacks as a tree",
-    "merged_stacks.StackLines": "the same",
-    "merged_stacks.merge_stacks": "the same",
+    "process.merged_stacks.Branch": "stacks as a tree",
+    "process.merged_stacks.StackLines": "the same",
+    "process.merged_stacks.merge_stacks": "the same",
     "wait_graph.Node": "a type of what is shown",
     "wait_graph.NodeKind": "the same",
     "causes.catalogue.FAMILIES": "the catalogue itself, which `hangbisect causes` prints",

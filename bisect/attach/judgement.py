@@ -31,16 +31,16 @@ from ..base.version import VERSION
 from ..base.words import format_bytes
 from ..collect.node_connections import connect_nodes
 from ..diagnosis.compilation import find_compilations, find_waiting_ranks
-from ..diagnosis.frames import frame_owner
-from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.process.frames import frame_owner
+from ..diagnosis.process.process_snapshot import merge_looks
+from ..diagnosis.process.time_limits import find_time_limit
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.rank_connections import note_exchanges
 from ..diagnosis.snapshot import Snapshot
-from ..diagnosis.time_limits import find_time_limit
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.wait_graph import WaitGraph
 from ..dumps.facts_in_stack import place_of_call
-from ..evidence.gpu_errors import describe_gpu_error
+from ..evidence.gpus.gpu_errors import describe_gpu_error
 from .node_facts import NodeFacts
 
 BUSY_IS_HUNG = 60.0  # seconds in the same few places that make a rank that computes one that hangs

@@ -32,7 +32,7 @@ from ..collect.library_facts import (
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
-from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.left_logs import find_left_logs
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others

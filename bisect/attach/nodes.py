@@ -35,7 +35,7 @@ from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
 from ..diagnosis.other_nodes import compare_agents, find_node_rendezvous
-from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.external_tools import find_program
 from .host_names import read_host_names
 from .node_facts import NodeFacts, make_absent_rank

@@ -4,7 +4,7 @@ the stacks that poll the lock on a file.
 A row names functions by the end of their file's path and by their own name, and says what they do
 and which of their local variables tell something. `bisect/evidence` and `bisect/diagnosis` ask by
 role. Any number of rows may match a function. The public name of a call is in
-diagnosis/public_calls.py, the steps of users' scripts are in rank/watched/known_calls.py.
+diagnosis/process/public_calls.py, the steps of users' scripts are in rank/watched/known_calls.py.
 """
 
 from __future__ import annotations

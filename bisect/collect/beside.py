@@ -22,11 +22,11 @@ from ..base.command_words import (
 from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.process_roles import is_service
-from ..diagnosis.blocked_syscalls import list_awaited_pids, list_connected_pids
-from ..diagnosis.frames import runs_job_code
-from ..diagnosis.process_snapshot import merge_looks
-from ..diagnosis.public_calls import find_group_wait
-from ..diagnosis.request_threads import put_request_thread_first
+from ..diagnosis.process.blocked_syscalls import list_awaited_pids, list_connected_pids
+from ..diagnosis.process.frames import runs_job_code
+from ..diagnosis.process.process_snapshot import merge_looks
+from ..diagnosis.process.public_calls import find_group_wait
+from ..diagnosis.process.request_threads import put_request_thread_first
 from ..evidence.process import descendants, walk_up, words_of
 
 _DEEPEST = 16  # processes one above the other

@@ -15,11 +15,11 @@ from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import CollectiveLog, NcclFacts, RankFacts
-from ..evidence.gpu_stacks import dump_gpu, read_kernels, why_no_dump
+from ..evidence.gpus.gpu_stacks import dump_gpu, read_kernels, why_no_dump
+from ..evidence.gpus.nccl_lines import RankedLine, collect_nccl_facts, describe_nccl_lines
+from ..evidence.gpus.recorder_queries import ask_debug_pages, ask_recorders, find_debug_server
+from ..evidence.gpus.watchdog_messages import make_watchdog_logs
 from ..evidence.library_output import LibraryOutput, read_library_output
-from ..evidence.nccl_lines import RankedLine, collect_nccl_facts, describe_nccl_lines
-from ..evidence.recorder_queries import ask_debug_pages, ask_recorders, find_debug_server
-from ..evidence.watchdog_messages import make_watchdog_logs
 
 FILES_LIMIT = 1.0  # seconds: the files may lie on a disk that does not answer
 

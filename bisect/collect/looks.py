@@ -26,20 +26,18 @@ from ..base.proc import read_stat
 from ..base.process_facts import Look, waits_at_queue
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
-from ..diagnosis.helper_processes import keep_feeding_parents, put_job_thread_first
-from ..diagnosis.process_snapshot import main_kernel
+from ..diagnosis.process.helper_processes import keep_feeding_parents, put_job_thread_first
+from ..diagnosis.process.process_snapshot import main_kernel
+from ..diagnosis.process.request_threads import put_stuck_request_first
+from ..diagnosis.process.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..diagnosis.rank_connections import note_exchanges
 from ..diagnosis.rendezvous_claims import claimed_world_size
-from ..diagnosis.request_threads import put_stuck_request_first
 from ..diagnosis.snapshot import Snapshot
-from ..diagnosis.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..evidence import movement
-from ..evidence.kernel import reason_not_to_pause
-from ..evidence.look import Target, take_looks
-from ..evidence.nccl_ras import (
+from ..evidence.gpus.nccl_ras import (
     LIMIT as RAS_LIMIT,
 )
-from ..evidence.nccl_ras import (
+from ..evidence.gpus.nccl_ras import (
     ask_service,
     describe_status,
     find_moving,
@@ -47,7 +45,9 @@ from ..evidence.nccl_ras import (
     find_unheard_ranks,
     make_ras_logs,
 )
-from ..evidence.ras_answers import RasAnswer, parse_ras_status
+from ..evidence.gpus.ras_answers import RasAnswer, parse_ras_status
+from ..evidence.kernel import reason_not_to_pause
+from ..evidence.look import Target, take_looks
 from ..evidence.successive_looks import complete_look
 from ..rank.collective_records import RECORDER_THREAD
 

@@ -11,7 +11,7 @@ from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import Ranks
 from ..base.words import format_ranks
 from .case import Case, Progress
-from .common_path import (
+from .collectives.common_path import (
     CollectivePlace,
     describe_phases,
     describe_root,
@@ -20,10 +20,10 @@ from .common_path import (
     find_few,
     split_places,
 )
+from .collectives.log_divergence import find_mismatched_ranks
+from .collectives.peer_calls import ROOTED
 from .first_failure import find_first_to_fail
 from .gpu_owners import find_ranks_held_by_gpu
-from .log_divergence import find_mismatched_ranks
-from .peer_calls import ROOTED
 from .rank_connections import find_cut_connection
 from .rank_waits import POLLS, is_anonymous, sort_by_telling
 from .single_ranks import is_gone

@@ -14,9 +14,9 @@ from ..base.native_code import CODE_OF_LIBC, CODE_OF_PYTHON
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
-from .blocked_syscalls import SLEEP_CALLS
 from .case import Case, reached_checkpoint
-from .frames import (
+from .process.blocked_syscalls import SLEEP_CALLS
+from .process.frames import (
     dotted_name,
     frame_owner,
     is_injection,
@@ -24,9 +24,9 @@ from .frames import (
     module_of,
     unqualified_name,
 )
-from .helper_processes import is_between_calls
-from .process_snapshot import ProcessSnapshot
-from .public_calls import EntryPoint, find_entry_points
+from .process.helper_processes import is_between_calls
+from .process.process_snapshot import ProcessSnapshot
+from .process.public_calls import EntryPoint, find_entry_points
 from .rank_waits import sort_by_telling
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph

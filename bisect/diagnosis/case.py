@@ -13,7 +13,7 @@ from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import NOTHING_MOVES, JobFacts, RankFacts
 from .disagreements import Disagreement, find_disagreement
-from .process_snapshot import ProcessSnapshot, merge_looks
+from .process.process_snapshot import ProcessSnapshot, merge_looks
 from .rank_connections import find_group_partners
 from .rank_waits import RankWait
 from .rendezvous_claims import claimed_world_size, find_world_size, read_group_values

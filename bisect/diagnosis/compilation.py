@@ -15,9 +15,9 @@ from ..base.library_functions import Role, find_role
 from ..base.process_facts import Build, Look
 from ..base.rank_facts import RankFacts
 from ..base.words import format_bytes, format_count, format_ranks, format_seconds
-from .process_snapshot import find_descendants, merge_looks
+from .process.process_snapshot import find_descendants, merge_looks
+from .process.time_limits import WaitLimit, find_first_limit
 from .single_ranks import is_gone
-from .time_limits import WaitLimit, find_first_limit
 
 
 @dataclass(frozen=True)

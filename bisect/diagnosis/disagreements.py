@@ -26,7 +26,7 @@ from ..base.masking import MASK
 from ..base.process_facts import Frame
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
 from ..base.words import begin_sentence, format_ranks
-from .collective_mismatch import (
+from .collectives.collective_mismatch import (
     BACKWARD_KINDS,
     DEFAULT_GROUP,
     GROUP_MAKING_KINDS,
@@ -34,11 +34,11 @@ from .collective_mismatch import (
     add_sentence,
     is_to_one_peer,
 )
-from .collective_rounds import CallKey, call_key
-from .common_path import MAKES_FIRST_GROUP, CollectivePlace, find_collective_place
-from .frames import unqualified_name
-from .peer_calls import Root, find_root
-from .process_snapshot import ProcessSnapshot
+from .collectives.collective_rounds import CallKey, call_key
+from .collectives.common_path import MAKES_FIRST_GROUP, CollectivePlace, find_collective_place
+from .collectives.peer_calls import Root, find_root
+from .process.frames import unqualified_name
+from .process.process_snapshot import ProcessSnapshot
 from .rank_connections import find_group_partners, find_only_group
 from .rank_waits import RankWait
 from .rendezvous_claims import GROUP_HELPER, LocalGroup, find_local_group, read_group_values

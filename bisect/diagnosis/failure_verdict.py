@@ -19,7 +19,6 @@ from ..toggles.command_toggles import apply_setting, format_command, values_as_r
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
 from .blame import choose_shown_rank, find_roles, first_culprit, progress_by_rank
-from .blocking_reason import ProcessContext, find_blocking_reason
 from .call_site import (
     find_call,
     find_component,
@@ -40,9 +39,10 @@ from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.signs import find_blocked_processes, format_process
 from .causes.workers import CHILD_DIED, WORKER_STUCK
-from .frames import format_innermost_frame
 from .graph_builder import build_wait_graph
-from .process_snapshot import find_descendants, merge_looks, put_thread_first
+from .process.blocking_reason import ProcessContext, find_blocking_reason
+from .process.frames import format_innermost_frame
+from .process.process_snapshot import find_descendants, merge_looks, put_thread_first
 from .rank_waits import is_anonymous
 from .server_parts import blame_part_of_server
 from .single_ranks import is_gone

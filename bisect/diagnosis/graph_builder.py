@@ -13,18 +13,18 @@ from ..base.process_roles import find_server_process
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
 from ..base.words import AWAITED
-from .blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
-from .blocking_reason import (
+from .case import Case
+from .graph_drawing import GraphDrawing
+from .process.blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
+from .process.blocking_reason import (
     ProcessContext,
     find_blocking_reason,
     find_blocking_reason_of_child,
 )
-from .case import Case
-from .frames import format_innermost_frame
-from .graph_drawing import GraphDrawing
-from .loop_waits import format_loop
-from .pipe_writers import find_writers, only_main_thread_acts
-from .process_snapshot import (
+from .process.frames import format_innermost_frame
+from .process.loop_waits import format_loop
+from .process.pipe_writers import find_writers, only_main_thread_acts
+from .process.process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
     find_descendants,

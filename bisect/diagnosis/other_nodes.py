@@ -19,7 +19,7 @@ from ..base.process_facts import Look, Socket
 from ..base.rank_facts import ClockOffset
 from ..base.verdict_facts import Wait
 from ..base.words import format_count, format_ranges, format_seconds
-from .process_snapshot import ProcessSnapshot, merge_looks
+from .process.process_snapshot import ProcessSnapshot, merge_looks
 
 _MOST_NAMED = 8  # nodes that are named
 

@@ -17,13 +17,13 @@ from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Verdict, Wait
 from ..base.words import format_seconds
-from .blocked_syscalls import POLL_CALLS, list_awaited_pids
-from .frames import serves_multiprocessing
-from .helper_processes import has_failed
-from .request_threads import has_client_inside
+from .process.blocked_syscalls import POLL_CALLS, list_awaited_pids
+from .process.frames import serves_multiprocessing
+from .process.helper_processes import has_failed
+from .process.request_threads import has_client_inside
+from .process.time_limits import LONGEST_LIMIT, is_asleep, read_time_left
 from .single_ranks import is_gone
 from .snapshot import Snapshot
-from .time_limits import LONGEST_LIMIT, is_asleep, read_time_left
 from .wait_graph import WaitGraph
 
 # Seconds of a job, after which a rank that was not started is not late any more.

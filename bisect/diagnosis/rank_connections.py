@@ -29,9 +29,9 @@ from ..base.lazy_dataclass import dataclass
 from ..base.native_code import CODE_OF_PYTHON
 from ..base.process_facts import Kernel, Look, Socket, Syscall
 from ..base.rank_facts import RankFacts
-from .blocked_syscalls import POLL_CALLS, READ_CALLS
-from .frames import frame_owner, is_service_thread
-from .process_snapshot import main_kernel
+from .process.blocked_syscalls import POLL_CALLS, READ_CALLS
+from .process.frames import frame_owner, is_service_thread
+from .process.process_snapshot import main_kernel
 
 _MOST_RANKS = 64  # of a job that is looked into: the connections grow with their square
 

@@ -15,9 +15,8 @@ from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
 from ..base.verdict_facts import Wait, WaitKind
-from .blocked_syscalls import is_fed_by_itself, list_connected_pids
-from .collective_mismatch import DEFAULT_GROUP
-from .peer_calls import (
+from .collectives.collective_mismatch import DEFAULT_GROUP
+from .collectives.peer_calls import (
     GivenGroup,
     Transfer,
     find_handle,
@@ -26,14 +25,15 @@ from .peer_calls import (
     list_followers,
     read_group,
 )
-from .pending_operations import (
+from .collectives.pending_operations import (
     PendingOperation,
     describe_operation,
     find_groups_of_waiting,
     find_partners,
     find_pending_operations,
 )
-from .process_snapshot import ProcessSnapshot
+from .process.blocked_syscalls import is_fed_by_itself, list_connected_pids
+from .process.process_snapshot import ProcessSnapshot
 from .rank_connections import find_usual_receivers
 from .rendezvous_claims import find_local_group, find_own_masters, find_rendezvous_mismatch
 from .served_ranks import find_awaited_guests, find_unseen_end

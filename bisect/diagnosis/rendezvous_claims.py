@@ -19,8 +19,8 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Socket
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
-from .frames import unqualified_name
-from .process_snapshot import ProcessSnapshot
+from .process.frames import unqualified_name
+from .process.process_snapshot import ProcessSnapshot
 from .single_ranks import SingleRank
 
 RENDEZVOUS_FILES = ("torch/distributed/rendezvous.py", "torch/distributed/distributed_c10d.py")

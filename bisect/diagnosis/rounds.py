@@ -14,10 +14,10 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame
 from ..base.rank_facts import RankFacts
 from ..base.words import format_ranks
-from .common_path import find_collective_place
-from .frames import format_frame, frame_owner
-from .process_snapshot import ProcessSnapshot
-from .public_calls import find_group_wait
+from .collectives.common_path import find_collective_place
+from .process.frames import format_frame, frame_owner
+from .process.process_snapshot import ProcessSnapshot
+from .process.public_calls import find_group_wait
 from .rank_waits import POLLS, RankWait
 from .single_ranks import is_gone
 

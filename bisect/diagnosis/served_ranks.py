@@ -17,7 +17,7 @@ from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look, Socket, list_queue_sockets, waits_at_queue
 from ..base.verdict_facts import Wait
-from .blocked_syscalls import hears_other_hosts
+from .process.blocked_syscalls import hears_other_hosts
 from .single_ranks import SingleRank, is_gone
 
 PLACE = "connections to"  # in words, before the address

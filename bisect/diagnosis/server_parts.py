@@ -20,10 +20,10 @@ from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Edge, Verdict, Where
 from .call_site import find_call
 from .case import Case
-from .frames import format_innermost_frame
-from .process_snapshot import merge_looks
+from .process.frames import format_innermost_frame
+from .process.process_snapshot import merge_looks
+from .process.request_threads import waits_for_others
 from .proof_of_hang import waits_for_requests
-from .request_threads import waits_for_others
 from .wait_graph import WaitGraph
 
 _LONGEST_CHAIN = 8  # edges from the part on

@@ -14,18 +14,23 @@ from ..base.process_facts import Frame, Look, Thread
 from ..base.process_roles import LONGEST_NAME, TITLE, find_actor, is_service, runs_method
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
-from .blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
-from .frames import format_frame, format_innermost_frame
-from .helper_processes import waits_for_ray
-from .process_snapshot import ProcessSnapshot, ProcessTable, build_process_table, merge_looks
-from .public_calls import (
+from .process.blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
+from .process.frames import format_frame, format_innermost_frame
+from .process.helper_processes import waits_for_ray
+from .process.process_snapshot import (
+    ProcessSnapshot,
+    ProcessTable,
+    build_process_table,
+    merge_looks,
+)
+from .process.public_calls import (
     find_builders,
     find_group_call,
     find_group_wait,
     find_thread_in_collective,
     waits_for_unknown_builder,
 )
-from .remote_calls import (
+from .process.remote_calls import (
     Worker,
     choose_server,
     find_awaited_future,

@@ -19,14 +19,14 @@ from ..base.library_functions import Role, find_role
 from ..base.process_facts import Frame, Look
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
-from .blocked_syscalls import is_open_to_peers
-from .blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .case import Case
-from .frames import frame_owner, job_frames
+from .process.blocked_syscalls import is_open_to_peers
+from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
+from .process.frames import frame_owner, job_frames
+from .process.time_limits import is_asleep, read_time_left, waits_anew
 from .rank_connections import ShortFlow, find_short_flow
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
-from .time_limits import is_asleep, read_time_left, waits_anew
 
 
 class StandingPlace(NamedTuple):

@@ -16,15 +16,15 @@ from ..base.library_functions import find_lock_poll
 from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
-from .frames import (
+from .graph_drawing import GraphDrawing
+from .process.frames import (
     format_frame,
     format_innermost_frame,
     frame_owner,
     is_service_thread,
     unqualified_name,
 )
-from .graph_drawing import GraphDrawing
-from .process_snapshot import ProcessSnapshot, main_kernel
+from .process.process_snapshot import ProcessSnapshot, main_kernel
 
 _TIME_LIMIT = 3  # which argument of futex() it is
 _OF_THREADS = ("futex", "lock", "thread", "gil")

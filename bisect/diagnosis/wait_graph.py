@@ -116,7 +116,7 @@ class WaitGraph:
         to what this look at it tells.
         """
         # Not at the top: nearly all jobs end well, and their ranks would wait for it.
-        from .blocking_reason import find_reason_in_look
+        from .process.blocking_reason import find_reason_in_look
 
         return self.waits.get((rank, look.pid)) or find_reason_in_look(look, rank)
 

@@ -19,7 +19,7 @@ from ..base.deadline import run_command
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import Gpu, GpuError, GpuErrorKind
 from ..base.words import format_bytes, format_seconds
-from ..evidence.gpu_errors import describe_gpu_error, read_gpu_errors
+from ..evidence.gpus.gpu_errors import describe_gpu_error, read_gpu_errors
 from ..evidence.machine import NO_DRIVER, NVML_PROBE, read_gpus
 from .examination import (
     Check,

@@ -20,9 +20,9 @@ from functools import lru_cache
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Rung, Thread
 from ..base.rank_facts import CollectiveLog
-from ..diagnosis.frames import unqualified_name
-from ..evidence.nccl_lines import NcclLine
-from ..evidence.watchdog_messages import WatchdogMessages
+from ..diagnosis.process.frames import unqualified_name
+from ..evidence.gpus.nccl_lines import NcclLine
+from ..evidence.gpus.watchdog_messages import WatchdogMessages
 
 # The outermost function of a main thread. Where the main thread of a process comes last, what
 # follows it is another process.

@@ -16,7 +16,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import parse_text
 from ..base.process_facts import Frame, Look
 from ..base.verdict_facts import CheckpointPlace
-from ..diagnosis.frames import frame_owner, serves_multiprocessing, unqualified_name
+from ..diagnosis.process.frames import frame_owner, serves_multiprocessing, unqualified_name
 from ..rank.watched.known_calls import KNOWN_CALLS, KnownCall
 
 _C10D = "torch/distributed/distributed_c10d.py"

@@ -2,7 +2,7 @@
 dumps of torch's flight recorder: pickles (TORCH_NCCL_DEBUG_INFO_TEMP_FILE) and JSON.
 
 A pickle is read by an unpickler that makes lists, dicts, texts and numbers, and nothing else
-(evidence/flight_recorder.py): what names a class or a function is refused.
+(evidence/gpus/flight_recorder.py): what names a class or a function is refused.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 from ..base.deadline import within
 from ..base.words import format_bytes
-from ..evidence.flight_recorder import load_dump, parse_dump
-from ..evidence.nccl_lines import read_nccl_lines
-from ..evidence.watchdog_messages import read_watchdog_messages
+from ..evidence.gpus.flight_recorder import load_dump, parse_dump
+from ..evidence.gpus.nccl_lines import read_nccl_lines
+from ..evidence.gpus.watchdog_messages import read_watchdog_messages
 from ..saved_log import decode_log, unpack_log
 from . import stack_formats
 from .contents import Contents, RankMessages, RecordedLog, Unreadable

@@ -22,14 +22,14 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Kernel, Look, Syscall, Thread
 from ..base.rank_facts import CollectiveLog, Ended, JobFacts, RankFacts
 from ..base.verdict_facts import Ranks, Verdict
-from ..diagnosis.counted_mismatch import describe_common_operation
-from ..diagnosis.frames import frame_owner, unqualified_name
-from ..diagnosis.log_divergence import find_mismatch
-from ..diagnosis.process_snapshot import merge_looks
-from ..diagnosis.public_calls import find_group_call, find_group_wait
+from ..diagnosis.collectives.counted_mismatch import describe_common_operation
+from ..diagnosis.collectives.log_divergence import find_mismatch
+from ..diagnosis.process.frames import frame_owner, unqualified_name
+from ..diagnosis.process.process_snapshot import merge_looks
+from ..diagnosis.process.public_calls import find_group_call, find_group_wait
 from ..diagnosis.verdict import judge_job_with_graph
-from ..evidence.nccl_lines import assign_ranks, collect_nccl_facts, describe_nccl_lines
-from ..evidence.watchdog_messages import WatchdogMessages, make_watchdog_logs
+from ..evidence.gpus.nccl_lines import assign_ranks, collect_nccl_facts, describe_nccl_lines
+from ..evidence.gpus.watchdog_messages import WatchdogMessages, make_watchdog_logs
 from .contents import (
     Contents,
     DumpedProcess,

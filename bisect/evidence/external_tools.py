@@ -20,7 +20,7 @@ from ..base.identity import RankId
 from ..base.launchers import LAUNCHERS
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import CollectiveLog
-from .flight_recorder import load_dump, parse_dump
+from .gpus.flight_recorder import load_dump, parse_dump
 from .process import words_of
 
 LARGEST_DUMP = 1 << 24  # bytes: 2,000 entries with stacks are some 3 MiB

@@ -25,11 +25,11 @@ from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
 from .descriptors import read_links
+from .gpus.nccl_lines import NcclLine, RankedLine, read_nccl_lines
+from .gpus.watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdog_messages
 from .lock_and_log_files import PrintingRank, find_output_files
-from .nccl_lines import NcclLine, RankedLine, read_nccl_lines
 from .process import walk_up, words_of
 from .syscall_arguments import read_inner_id
-from .watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdog_messages
 
 _HEAD, _TAIL = 1 << 16, 1 << 18  # bytes of a file
 _MOST_BYTES = 1 << 25  # of all files

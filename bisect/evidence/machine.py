@@ -16,10 +16,10 @@ from typing import Any
 from ..base.cgroups import limits
 from ..base.deadline import call_with_limit, run_command
 from ..base.rank_facts import Gpu, GpuError, MachineFacts
-from .gpu_errors import KERNEL_LOG, read_gpu_errors
+from .gpus.gpu_errors import KERNEL_LOG, read_gpu_errors
 
-NVML_PROBE = Path(__file__).with_name("nvml_probe.py")
-AMD_PROBE = Path(__file__).with_name("amd_probe.py")
+NVML_PROBE = Path(__file__).parent / "gpus" / "nvml_probe.py"
+AMD_PROBE = Path(__file__).parent / "gpus" / "amd_probe.py"
 NO_DRIVER = "There is no driver of GPUs here: nothing is known of GPUs."
 _NO_ANSWER = "The NVIDIA driver gave no answer in time: it may itself be what hangs."
 _NO_ANSWER_OF_AMDS = "AMD's driver gave no answer in time: it may itself be what hangs."

@@ -411,7 +411,7 @@ def _find_time_limit(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> 
     """Return until when (monotonic) the waits of the culprits last at the most, 0.0 if unknown."""
     if verdict.outcome != "hang":
         return 0.0
-    from ..diagnosis.time_limits import find_time_limit
+    from ..diagnosis.process.time_limits import find_time_limit
 
     with job.failures.of("look for a time limit"):
         return find_time_limit(verdict, ranks)

@@ -23,7 +23,8 @@ from ..base.rank_facts import (
     RestartedProcess,
 )
 from ..base.rank_state import NodeRanks, RankState
-from ..evidence import external_tools, flight_recorder
+from ..evidence import external_tools
+from ..evidence.gpus import flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.source_code import add_source_code

@@ -28,9 +28,9 @@ from ..base.process_facts import Look
 from ..base.process_roles import find_actor
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_history import SILENT
-from ..diagnosis.blocked_syscalls import list_connected_pids
-from ..diagnosis.process_snapshot import find_descendants, merge_looks
-from ..diagnosis.public_calls import find_group_wait
+from ..diagnosis.process.blocked_syscalls import list_connected_pids
+from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
+from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
 from ..diagnosis.snapshot import Snapshot
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals

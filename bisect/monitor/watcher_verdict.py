@@ -33,8 +33,8 @@ from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.other_nodes import find_node_rendezvous
-from ..diagnosis.process_snapshot import merge_looks
-from ..diagnosis.request_threads import put_stuck_request_first
+from ..diagnosis.process.process_snapshot import merge_looks
+from ..diagnosis.process.request_threads import put_stuck_request_first
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton

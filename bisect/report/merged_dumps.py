@@ -10,7 +10,7 @@ from ..base.json_codec import to_json
 from ..base.rank_facts import CollectiveLog, JobFacts, RankFacts
 from ..base.verdict_facts import Verdict
 from ..base.words import cut_line, format_count, format_ranks, printable
-from ..diagnosis.frames import format_frame
+from ..diagnosis.process.frames import format_frame
 from .rows import Answer, Row, add_detail, format_answer, make_rows
 from .stacks import merged_stacks_text as tree
 from .verdict_rows import (

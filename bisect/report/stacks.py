@@ -23,9 +23,15 @@ from ..base.words import (
     join_lines,
     name_awaited,
 )
-from ..diagnosis.frames import format_frame
-from ..diagnosis.merged_stacks import Branch, StackLines, find_role, is_idle_thread, merge_stacks
-from ..diagnosis.process_snapshot import ProcessSnapshot, main_kernel, merge_looks
+from ..diagnosis.process.frames import format_frame
+from ..diagnosis.process.merged_stacks import (
+    Branch,
+    StackLines,
+    find_role,
+    is_idle_thread,
+    merge_stacks,
+)
+from ..diagnosis.process.process_snapshot import ProcessSnapshot, main_kernel, merge_looks
 
 
 def stack_text(look: Look, rank: RankId, role: str, wait: Wait, host: str = "") -> str:

@@ -26,8 +26,8 @@ from ..base.words import (
     name_awaited,
 )
 from ..diagnosis.compilation import describe_compilations
-from ..diagnosis.frames import frame_owner, job_frames, unqualified_name
-from ..diagnosis.process_snapshot import merge_looks
+from ..diagnosis.process.frames import frame_owner, job_frames, unqualified_name
+from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.server_roles import find_roles, find_titles, put_roles
 from ..search.trial_results import estimate_proof
 from .rows import Answer, Row, add_detail, change_texts, count_lines, limit_rows, make_rows
@@ -316,7 +316,7 @@ def _word_subgroups(verdict: Verdict, job: JobFacts, ranks: Sequence[RankFacts])
     """Return which groups of some ranks wait for members of theirs, and where those are."""
     if verdict.outcome not in STANDS_STILL:
         return []
-    from ..diagnosis.pending_operations import describe_subgroups  # for a hang alone
+    from ..diagnosis.collectives.pending_operations import describe_subgroups  # for a hang alone
 
     groups = describe_subgroups(ranks, job.package)[:_MOST_GROUPS]
     return [row for one in groups for row in make_rows("group", one.removeprefix("group "))]

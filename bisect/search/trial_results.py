@@ -21,7 +21,7 @@ from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import HangPlace, Result, Setting, Verdict
 from ..base.words import format_ranks
-from ..diagnosis.frames import unqualified_name
+from ..diagnosis.process.frames import unqualified_name
 from ..toggles.command_toggles import find_usable_toggles
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle

@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall, Thread
 from hangbisect.collect.beside import ProcessesBeside, has_spawned, was_started_with
+from hangbisect.diagnosis.process.request_threads import (
+    put_request_thread_first,
+    put_stuck_request_first,
+)
 from hangbisect.diagnosis.proof_of_hang import describe_waiting_for_work
-from hangbisect.diagnosis.request_threads import put_request_thread_first, put_stuck_request_first
 from hangbisect.evidence.process import descendants, words_of
 
 from ..diagnosis.made_up import look, rank, stack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Look, Thread
-from hangbisect.diagnosis.helper_processes import put_job_thread_first
+from hangbisect.diagnosis.process.helper_processes import put_job_thread_first
 from hangbisect.diagnosis.snapshot import Snapshot
 
 from .made_up import look, rank, stack

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look
 from hangbisect.base.verdict_facts import Cause
-from hangbisect.diagnosis.helper_processes import is_idle_worker
-from hangbisect.diagnosis.merged_stacks import find_role
+from hangbisect.diagnosis.process.helper_processes import is_idle_worker
+from hangbisect.diagnosis.process.merged_stacks import find_role
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_snapshot

@@ -11,7 +11,7 @@ from hangbisect.base.identity import UnknownRank
 from hangbisect.base.process_facts import Descriptor, Look, PipeEnd, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.helper_processes import keep_feeding_parents
+from hangbisect.diagnosis.process.helper_processes import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 

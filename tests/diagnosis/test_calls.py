@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.process_facts import Frame, Look
 from hangbisect.diagnosis.call_site import find_call, find_component
-from hangbisect.diagnosis.frames import format_innermost_frame, job_frames
-from hangbisect.diagnosis.process_snapshot import merge_looks
+from hangbisect.diagnosis.process.frames import format_innermost_frame, job_frames
+from hangbisect.diagnosis.process.process_snapshot import merge_looks
 
 from .made_up import ALL_REDUCE, GROUP, PACKAGE, RECV, SLEEP, TABLE, WANDB, job, look, rank, stack
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
-from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
+from hangbisect.diagnosis.collectives.log_divergence import find_mismatch, find_mismatched_ranks
 
 from .logs import Call, ran, rank
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
-from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
+from hangbisect.diagnosis.collectives.log_divergence import find_mismatch, find_mismatched_ranks
 
 from .made_up import look
 

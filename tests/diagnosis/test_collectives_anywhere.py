@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.collective_mismatch import Mismatch
-from hangbisect.diagnosis.log_divergence import find_mismatch, find_mismatched_ranks
+from hangbisect.diagnosis.collectives.collective_mismatch import Mismatch
+from hangbisect.diagnosis.collectives.log_divergence import find_mismatch, find_mismatched_ranks
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.base.process_facts import Build, Kernel, Look, Sample, Syscall
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.compilation import describe_compilations, find_compilations
-from hangbisect.diagnosis.time_limits import find_first_limit
+from hangbisect.diagnosis.process.time_limits import find_first_limit
 from hangbisect.report.verdict_rows import word_verdict
 from hypothesis import given
 from hypothesis import strategies as st

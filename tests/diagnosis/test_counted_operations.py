@@ -11,8 +11,8 @@ from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.evidence.nccl_ras import make_ras_logs
-from hangbisect.evidence.ras_answers import parse_ras_status
+from hangbisect.evidence.gpus.nccl_ras import make_ras_logs
+from hangbisect.evidence.gpus.ras_answers import parse_ras_status
 from hypothesis import given
 from hypothesis import strategies as st
 

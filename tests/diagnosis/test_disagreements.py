@@ -9,7 +9,7 @@ from dataclasses import replace
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.frames import WRAPPER
+from hangbisect.diagnosis.process.frames import WRAPPER
 from hangbisect.diagnosis.verdict import judge_job
 
 from .logs import Call, ran

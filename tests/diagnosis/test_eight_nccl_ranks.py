@@ -16,11 +16,11 @@ import pytest
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import CollectiveLog, Gpu, MachineFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.pending_operations import find_pending_operations
+from hangbisect.diagnosis.collectives.pending_operations import find_pending_operations
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.dumps.contents import Contents, RecordedLog
 from hangbisect.dumps.merge import judge_dumps, merge_dumps
-from hangbisect.evidence.flight_recorder import load_dump, parse_dump
+from hangbisect.evidence.gpus.flight_recorder import load_dump, parse_dump
 from hypothesis import given
 from hypothesis import strategies as st
 

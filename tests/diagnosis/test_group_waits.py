@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
-from hangbisect.diagnosis.process_snapshot import merge_looks
-from hangbisect.diagnosis.public_calls import find_group_call, find_group_wait
+from hangbisect.diagnosis.process.process_snapshot import merge_looks
+from hangbisect.diagnosis.process.public_calls import find_group_call, find_group_wait
 from hangbisect.diagnosis.single_ranks import explain_single_ranks
 from hangbisect.diagnosis.verdict import judge_job
 

@@ -19,8 +19,8 @@ from hangbisect.base.process_facts import (
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Cause
 from hangbisect.diagnosis.call_site import find_call
-from hangbisect.diagnosis.frames import is_service_thread
-from hangbisect.diagnosis.process_snapshot import merge_looks
+from hangbisect.diagnosis.process.frames import is_service_thread
+from hangbisect.diagnosis.process.process_snapshot import merge_looks
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import ALL_REDUCE, SLEEP, job, look, rank, silent_peer, stack

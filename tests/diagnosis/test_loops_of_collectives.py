@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
-from hangbisect.diagnosis.log_divergence import find_mismatch
+from hangbisect.diagnosis.collectives.log_divergence import find_mismatch
 
 from .logs import Call, rank
 

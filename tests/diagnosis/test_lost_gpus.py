@@ -1,6 +1,6 @@
 """Ranks that all wait alike for their GPUs, of which the driver says that one is lost: its rank is
 named, on whichever machine it is. Hosts, places on the bus and processes are made up; the driver's
-lines have the form of public logs (see evidence/gpu_errors.py).
+lines have the form of public logs (see evidence/gpus/gpu_errors.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from hangbisect.base.rank_facts import Gpu, GpuError, MachineFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.evidence.gpu_errors import parse_kernel_log
+from hangbisect.evidence.gpus.gpu_errors import parse_kernel_log
 from hypothesis import given
 from hypothesis import strategies as st
 

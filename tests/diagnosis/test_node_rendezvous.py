@@ -15,7 +15,7 @@ from hangbisect.diagnosis.other_nodes import (
     list_disagreements,
     meets_elsewhere,
 )
-from hangbisect.diagnosis.process_snapshot import merge_looks
+from hangbisect.diagnosis.process.process_snapshot import merge_looks
 
 from .causes.scenes import causes_of
 from .made_up import job, look, rank

@@ -12,8 +12,11 @@ import pytest
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.collect.looks import classify_ranks
-from hangbisect.diagnosis.log_divergence import find_mismatch
-from hangbisect.diagnosis.pending_operations import describe_subgroups, find_pending_operations
+from hangbisect.diagnosis.collectives.log_divergence import find_mismatch
+from hangbisect.diagnosis.collectives.pending_operations import (
+    describe_subgroups,
+    find_pending_operations,
+)
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.report.verdict_rows import word_verdict

@@ -10,7 +10,7 @@ import pytest
 from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Frame, Look, Thread
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.remote_calls import Worker, choose_server
+from hangbisect.diagnosis.process.remote_calls import Worker, choose_server
 from hangbisect.diagnosis.verdict import judge_job
 
 from .made_up import RECV, job, look, rank, stack

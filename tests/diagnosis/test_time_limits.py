@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.time_limits import find_first_limit, find_time_limit, waits_anew
+from hangbisect.diagnosis.process.time_limits import find_first_limit, find_time_limit, waits_anew
 from hangbisect.diagnosis.verdict import judge_job
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Thread
-from hangbisect.diagnosis.merged_stacks import (
+from hangbisect.diagnosis.process.merged_stacks import (
     Branch,
     StackLines,
     find_role,

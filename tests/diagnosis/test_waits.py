@@ -9,7 +9,7 @@ from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Wait
-from hangbisect.diagnosis.frames import is_signal_handler
+from hangbisect.diagnosis.process.frames import is_signal_handler
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.rank.messages import Signals
 

@@ -10,7 +10,7 @@ from hangbisect.base.rank_facts import Gpu
 from hangbisect.doctor import devices
 from hangbisect.doctor.devices import Devices, parse_peers
 from hangbisect.doctor.examination import CheckedProcess
-from hangbisect.evidence.gpu_errors import parse_kernel_log
+from hangbisect.evidence.gpus.gpu_errors import parse_kernel_log
 from hangbisect.evidence.machine import NO_DRIVER as NO_DRIVER_HERE
 from hypothesis import given
 from hypothesis import strategies as st

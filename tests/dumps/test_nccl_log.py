@@ -13,7 +13,7 @@ import pytest
 from hangbisect.dumps.contents import Contents
 from hangbisect.dumps.files import read_data
 from hangbisect.dumps.merge import judge_dumps, merge_dumps
-from hangbisect.evidence.nccl_lines import read_nccl_lines
+from hangbisect.evidence.gpus.nccl_lines import read_nccl_lines
 
 from .watchdog_texts import signalled, text, timed_out
 

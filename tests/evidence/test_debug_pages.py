@@ -23,8 +23,8 @@ from hangbisect.base.process_facts import Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.collect.library_facts import add_recorder_dumps
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.evidence import recorder_queries
-from hangbisect.evidence.recorder_queries import ask_debug_pages, find_debug_server, parse_page
+from hangbisect.evidence.gpus import recorder_queries
+from hangbisect.evidence.gpus.recorder_queries import ask_debug_pages, find_debug_server, parse_page
 from hypothesis import given
 from hypothesis import strategies as st
 

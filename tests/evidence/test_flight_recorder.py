@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.diagnosis.collective_mismatch import list_logged_groups
-from hangbisect.evidence.flight_recorder import load_dump, parse_dump
+from hangbisect.diagnosis.collectives.collective_mismatch import list_logged_groups
+from hangbisect.evidence.gpus.flight_recorder import load_dump, parse_dump
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

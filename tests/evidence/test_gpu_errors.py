@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.gpu_errors import (
+from hangbisect.evidence.gpus.gpu_errors import (
     KERNEL_LOG,
     describe_gpu_error,
     parse_kernel_log,

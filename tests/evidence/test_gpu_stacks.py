@@ -23,8 +23,8 @@ import pytest
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.collect.library_facts import add_gpu_kernels
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.evidence import gpu_stacks
-from hangbisect.evidence.gpu_stacks import parse_kernels, why_no_dump
+from hangbisect.evidence.gpus import gpu_stacks
+from hangbisect.evidence.gpus.gpu_stacks import parse_kernels, why_no_dump
 from hypothesis import given
 from hypothesis import strategies as st
 

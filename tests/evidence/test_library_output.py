@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from hangbisect.base.identity import UnknownRank
 from hangbisect.base.rank_facts import RankFacts
+from hangbisect.evidence.gpus.nccl_lines import collect_nccl_facts
 from hangbisect.evidence.library_output import (
     LibraryOutput,
     compile_file_pattern,
     read_birth_time,
     read_library_output,
 )
-from hangbisect.evidence.nccl_lines import collect_nccl_facts
 
 from ..dumps.watchdog_texts import signalled, timed_out
 from .printing_processes import Printers, printers, wait_for

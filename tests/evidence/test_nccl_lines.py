@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 from hangbisect.base.rank_facts import UnreachedAddress
-from hangbisect.evidence.nccl_lines import (
+from hangbisect.evidence.gpus.nccl_lines import (
     assign_ranks,
     collect_nccl_facts,
     read_nccl_lines,

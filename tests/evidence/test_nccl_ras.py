@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.evidence.nccl_ras import (
+from hangbisect.evidence.gpus.nccl_ras import (
     NoRasAnswer,
     ask_service,
     describe_status,
@@ -27,7 +27,7 @@ from hangbisect.evidence.nccl_ras import (
     find_unheard_ranks,
     make_ras_logs,
 )
-from hangbisect.evidence.ras_answers import RasAnswer, parse_ras_status
+from hangbisect.evidence.gpus.ras_answers import RasAnswer, parse_ras_status
 from hypothesis import given
 from hypothesis import strategies as st
 

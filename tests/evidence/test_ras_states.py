@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.evidence.nccl_ras import describe_status, find_unheard_ranks
-from hangbisect.evidence.ras_answers import Communicator, RasAnswer, parse_ras_status
+from hangbisect.evidence.gpus.nccl_ras import describe_status, find_unheard_ranks
+from hangbisect.evidence.gpus.ras_answers import Communicator, RasAnswer, parse_ras_status
 
 from .test_nccl_ras import json_status, parsed, ranks
 

@@ -16,7 +16,7 @@ import pytest
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.collect.library_facts import add_recorder_dumps
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.evidence.recorder_queries import find_recorder_pipe
+from hangbisect.evidence.gpus.recorder_queries import find_recorder_pipe
 
 from ..diagnosis.made_up import job, rank
 from ..diagnosis.recorder_dumps import dump, rounds, written

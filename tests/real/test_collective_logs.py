@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
-from hangbisect.diagnosis.log_divergence import find_mismatch
+from hangbisect.diagnosis.collectives.log_divergence import find_mismatch
 from hangbisect.evidence.ring_reader import read_ring
 from hangbisect.rank.collective_records import open_ring
 from jobs import Ended

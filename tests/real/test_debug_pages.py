@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hangbisect.evidence.recorder_queries import ask_debug_pages
+from hangbisect.evidence.gpus.recorder_queries import ask_debug_pages
 from jobs import Running, clean_environ
 
 from .whole_jobs import ONE_THREAD, Jobs

@@ -65,7 +65,7 @@ def _is_own(name: str) -> bool:
 def test_no_matcher_knows_a_name_of_the_zoo(part: str, package: Path) -> None:
     any_of_them = re.compile(rf"(?<![\w])(?:{'|'.join(map(re.escape, own_names()))})(?![\w])")
     found = [(where, text) for where, text in texts(package / part) if any_of_them.search(text)]
-    # diagnosis/frames.py knows where our own injections are, to call them the user's code.
+    # diagnosis/process/frames.py knows where our own injections are, to call them the user's code.
     assert [f for f in found if f[1] != "rank/injections.py"] == []
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from ...base.lazy_dataclass import dataclass
 from ...base.process_facts import DeadWorker, Look, RayCluster
 from ...base.process_roles import find_actor, runs_method
-from ..frames import format_frame
-from ..helper_processes import find_asked_methods, find_blocked_coroutine, waits_for_ray
+from ..process.frames import format_frame
+from ..process.helper_processes import find_asked_methods, find_blocked_coroutine, waits_for_ray
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, makes_a_group
 

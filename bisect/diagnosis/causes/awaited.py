@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...base.process_facts import Frame, Kernel, Look, Thread
-from ..blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
-from ..frames import (
+from ..process.blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
+from ..process.frames import (
     format_frame,
     frame_owner,
     is_service_thread,
     serves_multiprocessing,
     unqualified_name,
 )
-from ..helper_processes import is_idle_worker, waits_for_room
-from ..process_snapshot import ProcessSnapshot, merge_looks
-from ..request_threads import takes_connections, waits_for_others
+from ..process.helper_processes import is_idle_worker, waits_for_room
+from ..process.process_snapshot import ProcessSnapshot, merge_looks
+from ..process.request_threads import takes_connections, waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .services import in_wandb

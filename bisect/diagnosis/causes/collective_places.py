@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from ...base.verdict_facts import WaitKind
 from ...base.words import AWAITED, begin_sentence, format_ranks
-from ..collective_mismatch import Mismatch, MismatchKind
-from ..common_path import (
+from ..collectives.collective_mismatch import Mismatch, MismatchKind
+from ..collectives.common_path import (
     PlaceSplit,
     describe_places,
     list_differing_calls,

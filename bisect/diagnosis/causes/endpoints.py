@@ -7,9 +7,9 @@ import re
 from ...base.addresses import host_of, is_loopback, port_of
 from ...base.native_code import CODE_OF_PEERS, CODE_OF_PYTHON
 from ...base.process_facts import Look, Socket, tries_to_connect
-from ..blocked_syscalls import POLL_CALLS
-from ..frames import format_frame
-from ..pipe_writers import only_main_thread_acts
+from ..process.blocked_syscalls import POLL_CALLS
+from ..process.frames import format_frame
+from ..process.pipe_writers import only_main_thread_acts
 from ..single_ranks import is_gone
 from .awaited import asks_a_manager, asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless

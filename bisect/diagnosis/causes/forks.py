@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...base.process_facts import Frame
-from ..frames import format_frame, is_service_thread
-from ..process_snapshot import ProcessSnapshot
+from ..process.frames import format_frame, is_service_thread
+from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     find_forked_processes,

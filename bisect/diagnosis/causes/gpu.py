@@ -10,8 +10,8 @@ import re
 from ...base.process_facts import Look
 from ...base.rank_facts import Gpu
 from ...base.words import format_ranks
-from ..frames import format_frame
 from ..gpu_owners import find_given_device, is_of_nccl
+from ..process.frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, meets_its_peers, native_in, native_name
 

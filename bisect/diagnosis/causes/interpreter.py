@@ -11,8 +11,8 @@ from itertools import takewhile
 
 from ...base.process_facts import Frame, Thread
 from ...base.words import begin_sentence
-from ..frames import format_frame, frame_owner, module_of
-from ..public_calls import NATIVE_DISTRIBUTED
+from ..process.frames import format_frame, frame_owner, module_of
+from ..process.public_calls import NATIVE_DISTRIBUTED
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     find_called_native_function,

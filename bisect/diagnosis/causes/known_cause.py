@@ -17,14 +17,14 @@ from ...base.library_functions import Role, find_role
 from ...base.process_facts import Descriptor, Frame, Kernel, Look, Socket, Syscall
 from ...base.rank_facts import JobFacts, MachineFacts, RankFacts
 from ...base.verdict_facts import Cause, Level, Outcome, Verdict
-from ..blocked_syscalls import find_socket_by_inode
-from ..collective_mismatch import Mismatch
-from ..common_path import CollectivePlace, find_collective_place
+from ..collectives.collective_mismatch import Mismatch
+from ..collectives.common_path import CollectivePlace, find_collective_place
+from ..collectives.log_divergence import find_mismatch
 from ..disagreements import Disagreement, find_disagreement
-from ..frames import frame_owner, job_frames, unqualified_name
-from ..log_divergence import find_mismatch
-from ..process_snapshot import ProcessSnapshot, find_descendants, merge_looks
-from ..public_calls import GroupWait, find_group_wait
+from ..process.blocked_syscalls import find_socket_by_inode
+from ..process.frames import frame_owner, job_frames, unqualified_name
+from ..process.process_snapshot import ProcessSnapshot, find_descendants, merge_looks
+from ..process.public_calls import GroupWait, find_group_wait
 from ..rank_waits import RankWait, sort_by_telling
 from ..rendezvous_claims import read_group_values
 from ..rounds import OtherRound, find_other_round

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...base.process_facts import AwaitedFile, Look
 from ...base.words import format_seconds
-from ..blocking_reason import find_awaited_file
+from ..process.blocking_reason import find_awaited_file
 from .known_cause import Found, KnownCause, Scene, also, need
 from .locks import its_file_is_the_lock, waits_for_a_build
 

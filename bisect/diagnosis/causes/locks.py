@@ -12,9 +12,9 @@ from ...base.library_functions import Role, find_lock_poll, find_role, find_told
 from ...base.process_facts import FileLock, Frame
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks
-from ..blocked_syscalls import SLEEP_CALLS
-from ..frames import format_frame
-from ..public_calls import describe_build
+from ..process.blocked_syscalls import SLEEP_CALLS
+from ..process.frames import format_frame
+from ..process.public_calls import describe_build
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import THREAD_POOL_WAIT_FILES
 

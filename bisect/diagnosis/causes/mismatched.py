@@ -9,13 +9,13 @@ from ...base.identity import RankId
 from ...base.process_facts import Frame
 from ...base.rank_facts import RankFacts
 from ...base.words import begin_sentence, format_ranks
-from ..collective_mismatch import (
+from ..collectives.collective_mismatch import (
     GROUP_MAKING_KINDS,
     WRAPPER_KINDS,
     Mismatch,
 )
-from ..frames import format_frame, frame_owner, unqualified_name
-from ..public_calls import find_group_wait
+from ..process.frames import format_frame, frame_owner, unqualified_name
+from ..process.public_calls import find_group_wait
 from ..standing_ranks import find_short_receiver
 from .collective_places import (
     find_logged_mismatch,

@@ -1,7 +1,7 @@
 """What NCCL itself says: versions that differ, addresses that it cannot reach.
 
-Its lines are read from the files that ranks print to (evidence/nccl_lines.py), so they may be those
-of some ranks alone: what is said here is what these show.
+Its lines are read from the files that ranks print to (evidence/gpus/nccl_lines.py), so they may be
+those of some ranks alone: what is said here is what these show.
 """
 
 from __future__ import annotations

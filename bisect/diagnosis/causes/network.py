@@ -8,8 +8,8 @@ from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, pars
 from ...base.identity import RankId
 from ...base.process_facts import Socket
 from ...base.words import begin_sentence, format_ranks
-from ..blocked_syscalls import READ_CALLS
-from ..frames import format_frame
+from ..process.blocked_syscalls import READ_CALLS
+from ..process.frames import format_frame
 from ..rank_connections import find_cut_connection
 from ..rendezvous_claims import tries_again
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...base.launchers import DIALECTS
 from ...base.native_code import CODE_OF_MPI
 from ...base.process_facts import Look
-from ..frames import format_frame, format_innermost_frame
+from ..process.frames import format_frame, format_innermost_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     find_blocked_processes,

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from ...base.addresses import is_talking
 from ...base.process_facts import Descriptor, Look, PipeEnd, waits_at_queue
-from ..blocked_syscalls import POLL_CALLS, list_awaited_pids
-from ..frames import format_frame, is_service_thread, unqualified_name
-from ..helper_processes import find_thread_for_room
-from ..process_snapshot import ProcessSnapshot
+from ..process.blocked_syscalls import POLL_CALLS, list_awaited_pids
+from ..process.frames import format_frame, is_service_thread, unqualified_name
+from ..process.helper_processes import find_thread_for_room
+from ..process.process_snapshot import ProcessSnapshot
+from ..process.request_threads import has_client_inside, takes_connections
 from ..proof_of_hang import waits_for_requests
-from ..request_threads import has_client_inside, takes_connections
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     a_child_died,

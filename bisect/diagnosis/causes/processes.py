@@ -8,7 +8,7 @@ from ...base.command_words import starts_for_multiprocessing
 from ...base.process_facts import Look
 from ...base.process_roles import find_server_process
 from ...base.words import format_seconds
-from ..process_snapshot import ProcessSnapshot
+from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     describe_exit_status,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import port_of
-from ..frames import format_frame
+from ..process.frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     find_blocked_processes,

@@ -8,8 +8,8 @@ from collections import Counter
 from ...base.addresses import is_loopback, port_of
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
-from ..blocked_syscalls import hears_other_hosts
 from ..other_nodes import NodeRendezvous, find_node_rendezvous
+from ..process.blocked_syscalls import hears_other_hosts
 from ..rendezvous_claims import number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .network import no_answer_from_the_master

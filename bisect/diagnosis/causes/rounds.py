@@ -7,7 +7,7 @@ counters of their rounds.
 from __future__ import annotations
 
 from ...base.words import begin_sentence, format_ranks
-from ..collective_rounds import goes_round_a_training
+from ..collectives.collective_rounds import goes_round_a_training
 from .collective_places import (
     find_logged_mismatch,
     left_a_loop_by_stacks,

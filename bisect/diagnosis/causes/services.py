@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.process_facts import Look, Socket
-from ..frames import format_frame
+from ..process.frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with, find_silent_connection, others_wait_for_it, through_a_proxy
 

@@ -23,9 +23,9 @@ from ...base.process_facts import (
 from ...base.process_roles import find_server_process
 from ...base.rank_facts import THREAD_ENDED, Collective, RankFacts
 from ...base.words import format_ranks
-from ..frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
-from ..helper_processes import has_failed
-from ..process_snapshot import ProcessSnapshot
+from ..process.frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
+from ..process.helper_processes import has_failed
+from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
 _FORK = r"multiproc?ess(?:ing)?/popen_fork\.py"

@@ -8,9 +8,9 @@ import itertools
 import re
 from dataclasses import replace
 
-from ..blocked_syscalls import SLEEP_CALLS
-from ..frames import format_frame, frame_owner
-from ..time_limits import waits_anew
+from ..process.blocked_syscalls import SLEEP_CALLS
+from ..process.frames import format_frame, frame_owner
+from ..process.time_limits import waits_anew
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, others_wait_for_it, raised_before
 from .threads import find_catching_loop, find_side_threads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.compilers import name_compiler
-from ..frames import format_frame, unqualified_name
+from ..process.frames import format_frame, unqualified_name
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import format_place, format_process, others_wait_for_it
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...base.identity import RankId
 from ...base.words import format_ranks
-from ..frames import format_frame
+from ..process.frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with, makes_a_group
 

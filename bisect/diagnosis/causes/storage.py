@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...base.process_facts import Look, Sample
 from ...base.words import format_bytes, format_rate
-from ..process_snapshot import ProcessSnapshot
+from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     THREAD_WAIT_FILES,

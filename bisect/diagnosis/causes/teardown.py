@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...base.process_facts import Thread
-from ..frames import format_frame, frame_owner
+from ..process.frames import format_frame, frame_owner
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import format_process, frame_in, innermost_python_frame
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
-from ..blocked_syscalls import POLL_CALLS, READ_CALLS
-from ..frames import EXPORTERS, format_frame, frame_owner, is_service_thread
-from ..helper_processes import is_to_be_given
-from ..loop_waits import describe_tasks
+from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS
+from ..process.frames import EXPORTERS, format_frame, frame_owner, is_service_thread
+from ..process.helper_processes import is_to_be_given
+from ..process.loop_waits import describe_tasks
 from ..thread_edges import list_locks
 from .deadlock import find_ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless

@@ -7,7 +7,7 @@ import re
 from ...base.identity import RankId
 from ...base.rank_facts import Collective
 from ...base.words import format_ranks
-from ..collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, format_call
+from ..collectives.collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, format_call
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with
 

@@ -6,12 +6,12 @@ import re
 
 from ...base.process_facts import Look
 from ...base.words import format_bytes
-from ..blocked_syscalls import NOBODY_CONNECTED
-from ..frames import format_frame, serves_multiprocessing
-from ..helper_processes import is_idle_worker, is_to_be_given, waits_for_room
-from ..process_snapshot import ProcessSnapshot
+from ..process.blocked_syscalls import NOBODY_CONNECTED
+from ..process.frames import format_frame, serves_multiprocessing
+from ..process.helper_processes import is_idle_worker, is_to_be_given, waits_for_room
+from ..process.process_snapshot import ProcessSnapshot
+from ..process.public_calls import find_group_wait
 from ..proof_of_hang import waits_for_requests
-from ..public_calls import find_group_wait
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     a_child_died,

@@ -20,8 +20,8 @@ from ...base.process_facts import Frame, Look, Sample
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Verdict
 from ...base.words import format_count, format_rank_numbers, format_ranks, format_seconds
-from ...diagnosis.frames import format_frame
-from ...diagnosis.merged_stacks import Branch, StackLines, merge_stacks
+from ...diagnosis.process.frames import format_frame
+from ...diagnosis.process.merged_stacks import Branch, StackLines, merge_stacks
 from ..run_reader.rank_differences import RankDifference, Topic
 from ..run_reader.run import TRIALS_FOLDER, RecordedRun, RecordedTrial, trials_with_reports
 from ..run_reader.run_files import read_stack_files

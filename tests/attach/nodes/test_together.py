@@ -26,7 +26,7 @@ from hangbisect.base.process_facts import (
 )
 from hangbisect.base.rank_facts import Gpu, MachineFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.evidence.gpu_errors import parse_kernel_log
+from hangbisect.evidence.gpus.gpu_errors import parse_kernel_log
 from hangbisect.report.run_reader.run_files import Evidence, make_evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.rank_facts import Gpu, GpuError, MachineFacts
-from hangbisect.evidence.gpu_errors import parse_kernel_log
+from hangbisect.evidence.gpus.gpu_errors import parse_kernel_log
 from hypothesis import given
 from hypothesis import strategies as st
 

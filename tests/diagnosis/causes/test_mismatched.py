@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
-from hangbisect.diagnosis.collective_mismatch import LogSource
+from hangbisect.diagnosis.collectives.collective_mismatch import LogSource
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..logs import Call, ran

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.rank_facts import RankFacts
-from hangbisect.evidence.nccl_lines import collect_nccl_facts, read_nccl_lines
+from hangbisect.evidence.gpus.nccl_lines import collect_nccl_facts, read_nccl_lines
 from hypothesis import given
 from hypothesis import strategies as st
 

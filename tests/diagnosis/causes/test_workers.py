@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hangbisect.base.process_facts import Descriptor, Futex, Look, Socket
 from hangbisect.base.rank_facts import MachineFacts
-from hangbisect.diagnosis.helper_processes import is_idle_worker
+from hangbisect.diagnosis.process.helper_processes import is_idle_worker
 from hangbisect.diagnosis.verdict import judge_job
 
 from ..made_up import ALL_REDUCE, RECV, SLEEP, held, job, look

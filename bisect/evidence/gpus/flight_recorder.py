@@ -21,8 +21,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar, Literal, NoReturn
 
-from ..base.rank_facts import BATCH_TO_PEERS, Collective, CollectiveLog
-from ..rank.call_sites import JOBS, find_code_owner
+from ...base.rank_facts import BATCH_TO_PEERS, Collective, CollectiveLog
+from ...rank.call_sites import JOBS, find_code_owner
 
 MOST_STEPS = 4_000_000  # opcodes and their arguments: a recorder's dump of 3 MiB has 500,000
 _ALLOWED_OPCODES = (

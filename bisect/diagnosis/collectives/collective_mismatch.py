@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Generic, Literal, TypeVar
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import BATCH_TO_PEERS, Collective, CollectiveLog, RankFacts
-from ..base.words import format_ranks
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.rank_facts import BATCH_TO_PEERS, Collective, CollectiveLog, RankFacts
+from ...base.words import format_ranks
 
 LogSource = Literal["ring", "torch", "flight recorder", "watchdog", "ras"]
 

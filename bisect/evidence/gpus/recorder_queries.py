@@ -26,13 +26,13 @@ import stat
 import time
 from collections.abc import Mapping, Sequence
 
-from ..base.addresses import port_of
-from ..base.identity import RankId
-from ..base.rank_facts import CollectiveLog, RankFacts
-from .descriptors import read_links
-from .external_tools import read_recorder_dump
+from ...base.addresses import port_of
+from ...base.identity import RankId
+from ...base.rank_facts import CollectiveLog, RankFacts
+from ..descriptors import read_links
+from ..external_tools import read_recorder_dump
+from ..other_network import is_elsewhere
 from .flight_recorder import load_dump, parse_dump
-from .other_network import is_elsewhere
 
 PORT = 25999
 _OF_TORCHCOMMS = "/torchcomms_fr_trace_json"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..base.lazy_dataclass import dataclass
+from ...base.lazy_dataclass import dataclass
 
 _MOST_COMMUNICATORS = 1 << 12
 _MOST_RANKS = 1 << 20

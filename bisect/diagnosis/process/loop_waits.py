@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..base.process_facts import AsyncTask, Look
-from ..base.verdict_facts import Wait
+from ...base.process_facts import AsyncTask, Look
+from ...base.verdict_facts import Wait
 from .blocked_syscalls import POLL_CALLS, make_descriptor_wait
 from .frames import format_frame, frame_owner
 from .process_snapshot import ProcessSnapshot

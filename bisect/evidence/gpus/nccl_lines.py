@@ -21,12 +21,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.line_prefixes import strip_prefixes
-from ..base.masking import mask_text
-from ..base.rank_facts import NcclFacts, UnreachedAddress
-from ..base.words import format_ranks
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.line_prefixes import strip_prefixes
+from ...base.masking import mask_text
+from ...base.rank_facts import NcclFacts, UnreachedAddress
+from ...base.words import format_ranks
 
 _MOST_LINES = 4096  # that are kept of a log
 _MOST_WARNINGS = 8  # different ones, that are told

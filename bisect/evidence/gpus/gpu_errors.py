@@ -22,7 +22,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 
-from ..base.rank_facts import GpuError, GpuErrorKind
+from ...base.rank_facts import GpuError, GpuErrorKind
 
 KERNEL_LOG = "/dev/kmsg"
 _RECORD = 1 << 14  # bytes; a record has at most 8 KiB, and a buffer below that is an error

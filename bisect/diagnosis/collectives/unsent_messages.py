@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile
 
-from ..base.identity import RankId, name_rank
-from ..base.rank_facts import Collective, CollectiveLog, RankFacts
-from ..base.words import format_ranks
+from ...base.identity import RankId, name_rank
+from ...base.rank_facts import Collective, CollectiveLog, RankFacts
+from ...base.words import format_ranks
+from ..process.process_snapshot import merge_looks
+from ..process.public_calls import find_group_wait
 from .collective_mismatch import DEFAULT_GROUP, Mismatch, format_call, is_to_one_peer
-from .process_snapshot import merge_looks
-from .public_calls import find_group_wait
 
 _FEWEST = 2  # ranks that do the same, for it to be what is meant
 _RECEIVING = "recv"  # in the name of an operation

@@ -11,21 +11,22 @@ import re
 from collections.abc import Sequence
 from dataclasses import field, replace
 
-from ..base.addresses import port_of
-from ..base.identity import ProcessId, RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import (
+from ...base.addresses import port_of
+from ...base.identity import ProcessId, RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.library_functions import (
     BUILD_LOCK,
     compile_path_pattern,
     describe_polled_lock,
     find_lock_poll,
     find_told_lock_path,
 )
-from ..base.masking import MASK
-from ..base.process_facts import AwaitedFile, FileLock, Frame, Look, Thread
-from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Wait
-from ..base.words import format_seconds
+from ...base.masking import MASK
+from ...base.process_facts import AwaitedFile, FileLock, Frame, Look, Thread
+from ...base.rank_facts import RankFacts
+from ...base.verdict_facts import Wait
+from ...base.words import format_seconds
+from ..other_nodes import find_node_wait
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,
     LOCK_CALLS,
@@ -53,7 +54,6 @@ from .helper_processes import (
     is_halted,
 )
 from .loop_waits import describe_loop, find_loop_thread, note_alternatives, runs_event_loop
-from .other_nodes import find_node_wait
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
 

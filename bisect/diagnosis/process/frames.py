@@ -10,8 +10,8 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import Literal
 
-from ..base.library_functions import Role, has_role, is_library_file
-from ..base.process_facts import Frame, Thread
+from ...base.library_functions import Role, has_role, is_library_file
+from ...base.process_facts import Frame, Thread
 
 FrameOwner = Literal["harness", "step", "user", "library", "import", "native"]
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from dataclasses import replace
 from string import digits
 
-from ..base.addresses import host_of, is_loopback, may_be, port_of, proxies
-from ..base.process_facts import (
+from ...base.addresses import host_of, is_loopback, may_be, port_of, proxies
+from ...base.process_facts import (
     Descriptor,
     Look,
     Socket,
@@ -18,7 +18,7 @@ from ..base.process_facts import (
     tries_to_connect,
     waits_at_queue,
 )
-from ..base.verdict_facts import Wait, WaitKind
+from ...base.verdict_facts import Wait, WaitKind
 
 
 def _split_names(text: str) -> frozenset[str]:

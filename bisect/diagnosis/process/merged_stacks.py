@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Frame, Look, Thread
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.process_facts import Frame, Look, Thread
 from .frames import serves_multiprocessing
 
 StackLines = tuple[str, ...]  # a line a frame, outermost first

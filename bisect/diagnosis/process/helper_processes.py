@@ -16,12 +16,12 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..base.identity import ProcessId
-from ..base.library_functions import Role, has_role
-from ..base.process_facts import Frame, Look, Thread
-from ..base.process_roles import find_actor, runs_method
-from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Wait
+from ...base.identity import ProcessId
+from ...base.library_functions import Role, has_role
+from ...base.process_facts import Frame, Look, Thread
+from ...base.process_roles import find_actor, runs_method
+from ...base.rank_facts import RankFacts
+from ...base.verdict_facts import Wait
 from .frames import frame_owner, runs_job_code, serves_multiprocessing, unqualified_name
 from .process_snapshot import ProcessSnapshot, ProcessTable, merge_looks, put_thread_first
 

@@ -20,14 +20,14 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Literal
 
-from ..base.addresses import host_of, is_loopback, port_of
-from ..base.compilers import name_compiler
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import BUILD_LOCK, Role, find_role, has_role
-from ..base.process_facts import Frame, Thread
-from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Wait
+from ...base.addresses import host_of, is_loopback, port_of
+from ...base.compilers import name_compiler
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.library_functions import BUILD_LOCK, Role, find_role, has_role
+from ...base.process_facts import Frame, Thread
+from ...base.rank_facts import RankFacts
+from ...base.verdict_facts import Wait
 from .blocked_syscalls import PEER_WAIT_CALLS
 from .frames import format_frame, frame_owner, unqualified_name
 from .process_snapshot import ProcessSnapshot, merge_looks

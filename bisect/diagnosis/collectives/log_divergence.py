@@ -16,10 +16,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..base.files import PACKAGE
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import Collective, CollectiveLog, RankFacts
+from ...base.files import PACKAGE
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.rank_facts import Collective, CollectiveLog, RankFacts
+from ..disagreements import find_other_members
+from ..process.frames import frame_owner, job_frames
 from .collective_mismatch import (
     BACKWARD_KINDS,
     SAME_SHAPE,
@@ -44,8 +46,6 @@ from .collective_rounds import (
     read_loop,
 )
 from .counted_mismatch import find_counted_mismatch
-from .disagreements import find_other_members
-from .frames import frame_owner, job_frames
 from .unsent_messages import find_unsent_message
 
 _SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations

@@ -16,11 +16,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from ..base.files import PACKAGE
-from ..base.rank_facts import Collective, RankFacts
+from ...base.files import PACKAGE
+from ...base.rank_facts import Collective, RankFacts
+from ..process.process_snapshot import merge_looks
 from .collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, LoopState, Mismatch, add_sentence
 from .common_path import are_in_one_loop, find_collective_place
-from .process_snapshot import merge_looks
 
 CallKey = tuple[str, str, str, str, tuple[str, ...]]
 _STARTS_A_THREAD = re.compile(r"threading\.py:\d+ (?:Thread\.)?_bootstrap\b")

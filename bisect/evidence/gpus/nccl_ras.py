@@ -18,10 +18,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ..base.identity import RankId
-from ..base.rank_facts import Collective, CollectiveLog, RankFacts
-from ..base.words import format_ranks
-from .other_network import connect_beside, is_elsewhere
+from ...base.identity import RankId
+from ...base.rank_facts import Collective, CollectiveLog, RankFacts
+from ...base.words import format_ranks
+from ..other_network import connect_beside, is_elsewhere
 from .ras_answers import ALL_FUNCTIONS, Communicator, MissingRank, RasAnswer, RasRank
 
 DEFAULT_ADDRESS = ("localhost", 28028)  # NCCL_RAS_CLIENT_PORT, src/ras/ras_internal.h

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from ..base.addresses import port_of
-from ..base.identity import ProcessId, RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Frame, Kernel, Look, Syscall, Thread
-from ..base.rank_facts import RankFacts
+from ...base.addresses import port_of
+from ...base.identity import ProcessId, RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.process_facts import Frame, Kernel, Look, Syscall, Thread
+from ...base.rank_facts import RankFacts
 from .blocked_syscalls import list_awaited_pids
 from .frames import drop_signal_handlers, is_signal_handler
 

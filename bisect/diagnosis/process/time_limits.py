@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Look
-from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Verdict, Wait
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.process_facts import Look
+from ...base.rank_facts import RankFacts
+from ...base.verdict_facts import Verdict, Wait
 from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it

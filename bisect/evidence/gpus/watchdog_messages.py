@@ -22,9 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import Collective, CollectiveLog
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.rank_facts import Collective, CollectiveLog
 
 _MOST_LINES = 1 << 16  # of these, that are kept of one log
 _MOST_OPERATIONS = 64  # that timed out, of one rank

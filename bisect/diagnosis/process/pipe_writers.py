@@ -7,7 +7,7 @@ way, for the reader, nobody ever writes. A pipe with a name is left out: anybody
 
 from __future__ import annotations
 
-from ..base.process_facts import Descriptor, Look
+from ...base.process_facts import Descriptor, Look
 from .blocked_syscalls import POLL_CALLS, READ_CALLS
 from .frames import is_service_thread
 from .process_snapshot import ProcessSnapshot

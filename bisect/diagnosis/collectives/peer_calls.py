@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Literal
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
-from ..base.process_facts import Frame
-from .frames import WRAPPER, unqualified_name
-from .rendezvous_claims import number
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
+from ...base.process_facts import Frame
+from ..process.frames import WRAPPER, unqualified_name
+from ..rendezvous_claims import number
 
 GivenGroup = Literal["default", "given", ""]
 _TORCH = ("torch/distributed/distributed_c10d.py", C10D_WRAPPER)

@@ -20,9 +20,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..base.deadline import run_command
-from ..base.rank_facts import RankFacts
-from .descriptors import read_links
+from ...base.deadline import run_command
+from ...base.rank_facts import RankFacts
+from ..descriptors import read_links
 from .recorder_queries import write_byte
 
 _DEBUGGER = "cuda-gdb"

@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import C10D_WRAPPER
-from ..base.process_facts import Frame
-from ..base.words import format_ranks
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.library_functions import C10D_WRAPPER
+from ...base.process_facts import Frame
+from ...base.words import format_ranks
+from ..process.frames import format_frame, frame_owner, job_frames, unqualified_name
+from ..process.process_snapshot import ProcessSnapshot
+from ..process.public_calls import find_entry_points, find_group_wait
 from .collective_mismatch import TO_ONE_PEER
-from .frames import format_frame, frame_owner, job_frames, unqualified_name
 from .peer_calls import GATHERING, ROOTED, GivenGroup, Handle, find_handle, find_root, read_group
-from .process_snapshot import ProcessSnapshot
-from .public_calls import find_entry_points, find_group_wait
 
 _C10D = "torch/distributed/distributed_c10d.py"
 _BACKWARD = "torch/autograd/graph.py"  # where backward waits for the collectives of DDP's hooks

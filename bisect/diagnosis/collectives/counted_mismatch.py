@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..base.identity import RankId
-from ..base.rank_facts import Collective, RankFacts
-from ..base.words import format_ranks
+from ...base.identity import RankId
+from ...base.rank_facts import Collective, RankFacts
+from ...base.words import format_ranks
 from .collective_mismatch import (
     SAME_SHAPE,
     LogDifference,

@@ -13,15 +13,15 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import Collective, CollectiveLog, RankFacts
-from ..base.words import format_ranks
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.rank_facts import Collective, CollectiveLog, RankFacts
+from ...base.words import format_ranks
+from ..process.frames import format_frame, frame_owner
+from ..process.process_snapshot import merge_looks
+from ..single_ranks import is_gone
 from .collective_mismatch import BACKWARD_KINDS, DEFAULT_GROUP, LogSource, is_to_one_peer
 from .counted_mismatch import COUNTED_SOURCES
-from .frames import format_frame, frame_owner
-from .process_snapshot import merge_looks
-from .single_ranks import is_gone
 from .unsent_messages import is_cut_off, is_handed_out, receives
 
 # torch's own recorders know what C++ makes, and of each operation whether it is done.

@@ -18,10 +18,10 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import Role, find_role, has_role, parse_text
-from ..base.process_facts import Frame, Thread
+from ...base.identity import RankId
+from ...base.lazy_dataclass import dataclass
+from ...base.library_functions import Role, find_role, has_role, parse_text
+from ...base.process_facts import Frame, Thread
 from .process_snapshot import ProcessSnapshot
 from .public_calls import find_entry_points
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 
-from ..base.addresses import port_of
-from ..base.process_facts import Kernel, Look, Thread
+from ...base.addresses import port_of
+from ...base.process_facts import Kernel, Look, Thread
 from .blocked_syscalls import CHILD_WAIT_CALLS, READ_CALLS, list_awaited_pids
 from .frames import frame_owner, runs_job_code, unqualified_name
 from .helper_processes import is_halted

@@ -1,0 +1,1 @@
+"""Which ranks are in which collective, and where their paths part."""

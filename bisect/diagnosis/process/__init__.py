@@ -1,0 +1,1 @@
+"""What one process shows: where it stands, and what it waits for."""

@@ -1,0 +1,1 @@
+"""What GPUs, their driver, NCCL and torch's recorder of collectives say."""
