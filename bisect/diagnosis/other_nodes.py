@@ -80,7 +80,7 @@ _DNS = "53"
 
 
 def _asks_a_name_server(view: ProcessSnapshot) -> bool:
-    """Return whether the call is about a question to a name server: it does not meet anybody yet."""
+    """Return whether the call is about a question to a name server: it meets nobody yet."""
     named = [one.socket for one in (view.call.descriptors if view.call is not None else ())]
     return any(one is not None and port_of(one.peer) == _DNS for one in named)
 
