@@ -25,13 +25,14 @@ from .gpu_owners import find_ranks_held_by_gpu
 from .log_divergence import find_mismatched_ranks
 from .peer_calls import ROOTED
 from .rank_connections import find_cut_connection
-from .rank_waits import POLLS, RankWait, is_anonymous, sort_by_telling
+from .rank_waits import POLLS, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
     find_awaited_server,
     find_few_in_ring,
     find_short_receiver,
     find_standing_place,
+    hears_several,
     hears_who_comes,
     is_functional,
     split_by_named_wait,
@@ -373,16 +374,12 @@ def _part_from_loops(
     """
     ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
     ring = [r for r in candidates if r in graph.sinks & graph.waiting and r not in ringed]
-    loops = [r for r in ring if (found := case.rank_waits.get(r)) and _hears_several(found)]
+    loops = [r for r in ring if (found := case.rank_waits.get(r)) and hears_several(found)]
     if not loops:
         return candidates, []
     kept = loops if len(loops) == 1 else []
     ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(case, facts)]
     return [r for r in candidates if r in kept or r not in (*ring, *ended)], loops
-
-
-def _hears_several(found: RankWait) -> bool:
-    return found.own_wait is not None and found.own_wait.is_for_any
 
 
 def _describe_loops(ranks: Sequence[RankId]) -> str:
@@ -495,9 +492,8 @@ def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:
     facts = case.facts(rank)
     if facts is None:  # absent
         return True
-    if (facts.held and rank not in graph.responsible_ranks) or case.rank_waits[
-        rank
-    ].waits_for_unseen:
+    is_held = facts.held and rank not in graph.responsible_ranks
+    if is_held or case.rank_waits[rank].waits_for_unseen:
         return False
     if case.job.ended == "limit":
         return bool(facts.moved) or facts.busy

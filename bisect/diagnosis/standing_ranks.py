@@ -187,6 +187,11 @@ def hears_who_comes(case: Case, rank: RankId) -> bool:
     return not (is_alone and any(one.kind == "fifo" for one in call.descriptors))
 
 
+def hears_several(found: RankWait) -> bool:
+    """Return whether a rank waits for any of several connections."""
+    return found.own_wait is not None and found.own_wait.is_for_any
+
+
 def wait_for_others(case: Case, ranks: Sequence[RankId]) -> bool:
     """Return whether a job stands still, and each of these ranks waits in a call that ends by what
     others send.

@@ -140,6 +140,8 @@ def test_looks_of_all_ranks_come_whole_to_who_judges() -> None:
         async with star() as made:
             nodes = [made.node(number) for number in range(2)]
             await until(lambda: all(one.is_led for one in nodes))
+            for one in nodes:  # each asks at the same moment: that is its answer
+                one._wake = lambda: None
             seen = [rank(0, SLEEP, SLEEP, host="n1"), rank(1, SLEEP, host="n2")]
             nodes[0].report(report_of(join_of(0), asks=True), seen[:1])
             nodes[1].report(report_of(join_of(1), asks=True), seen[1:])

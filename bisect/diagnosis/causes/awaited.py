@@ -85,7 +85,9 @@ def _child(scene: Scene) -> ProcessSnapshot | None:
     if wait is not None and wait.kind in ("process", "pipe", "socket") and wait.pid in known:
         return known[wait.pid]
     for socket in scene.asked:
-        for pid in socket.peer_pids:
+        # Who shares a port with a process of another job may not be who has the connection.
+        ours = set(socket.peer_pids) <= scene.job_pids
+        for pid in socket.peer_pids if ours else ():
             if pid in known:
                 return known[pid]
     managed = any(find_frame(t.frames, _MANAGES_A_POOL) for t, _ in _at_work(scene))

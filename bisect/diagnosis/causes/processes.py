@@ -44,8 +44,8 @@ def _traced_view(scene: Scene) -> ProcessSnapshot | None:
 
 
 def _ends_again_and_again(scene: Scene) -> Found | None:
-    """A process below the command ended several times, by an error, and another one like it was
-    started each time, as the watch around the command saw, or a log that they have left says.
+    """A process of the job ended several times, by an error, and one like it was started each time,
+    as samples of it or a log that was left say.
     """
     one = scene.job.restarted
     if one is None:

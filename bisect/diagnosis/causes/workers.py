@@ -191,9 +191,8 @@ _INSIDE = frozenset(["itself", "pipe", "thread", "futex", "lock", "process", "un
 
 
 def _waits_inside(scene: Scene) -> Found | None:
-    """The rank waits for nothing that is outside of it: for no other rank, server or sleep; or it
-    is a server that takes connections, whatever an answer waits for; or it waits at a message queue
-    to which nobody is connected.
+    """The rank waits for nothing outside of it (another rank, a server, a sleep), takes connections
+    itself, or waits at a queue to which nobody is connected.
     """
     wait, view = scene.verdict.waits_for, scene.view
     if view is None or view.running or wait is None:

@@ -203,6 +203,18 @@ SHOWS: Shows = {
 }
 
 
+def test_a_child_that_shares_its_port_with_a_stranger_may_not_be_who_is_asked() -> None:
+    """Both listen there (SO_REUSEPORT); by the kernel either may have the connection."""
+
+    def asks(*peers: int) -> Facts:
+        to = tcp("127.0.0.1:8000", peer_pids=peers, received=0)
+        one = look("generate train.py:9", call="recvfrom", descriptors=on(to), sockets=(to,))
+        return beside_a_waiting_rank(one, child("serve server.py:5", call="epoll_wait"))
+
+    assert "child-process-stuck" in causes_of(asks(300))
+    assert "child-process-stuck" not in causes_of(asks(4711, 300))
+
+
 def test_a_child_is_found_however_it_is_waited_for() -> None:
     for facts in (gets_from_a_queue, pool_of_processes, local_cluster, output_of_a_program):
         found = causes_of(facts())

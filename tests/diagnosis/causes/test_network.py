@@ -294,17 +294,6 @@ def test_a_connection_to_a_stranger_is_not_the_network_between_nodes() -> None:
     assert "network-between-nodes" not in causes_of((job(), ranks))
 
 
-def test_who_is_connected_to_a_server_of_one_connection_is_named_with_its_port() -> None:
-    found = causes_of(connections_not_taken())["connections-not-taken"]
-    assert found.why.startswith("Ranks 1,3 wait at port 9020 of rank 2")
-    assert judge_job(*connections_not_taken()).ranks.culprit == (2,)
-
-
-def test_connections_that_a_server_has_taken_are_others() -> None:
-    taken = [replace(one, local=one.peer, peer=one.local) for one in map(_sent_by, (1, 3))]
-    assert "connections-not-taken" not in causes_of(connections_not_taken(*taken))
-
-
 def asked_for(resent: int) -> Facts:
     """Rank 1 on n2 opens a connection to where rank 0 on n1 listens."""
     asks = Socket(72, "tcp", OTHER_END, FIRST_END, "SYN_SENT", resent=resent)
@@ -345,3 +334,14 @@ def test_gloo_that_is_refused_at_the_address_of_a_peer_cannot_reach_it() -> None
     assert "GLOO_SOCKET_IFNAME is not set on ranks 0,2 and lxcbr0 on rank 1" in found.matched
     loopback = [replace(ranks[0], error=REFUSED % "127.0.1.1"), *ranks[1:2]]
     assert "peer-unreachable" not in causes_of((job("crash"), loopback))
+
+
+def test_who_is_connected_to_a_server_of_one_connection_is_named_with_its_port() -> None:
+    found = causes_of(connections_not_taken())["connections-not-taken"]
+    assert found.why.startswith("Ranks 1,3 wait at port 9020 of rank 2")
+    assert judge_job(*connections_not_taken()).ranks.culprit == (2,)
+
+
+def test_connections_that_a_server_has_taken_are_others() -> None:
+    taken = [replace(one, local=one.peer, peer=one.local) for one in map(_sent_by, (1, 3))]
+    assert "connections-not-taken" not in causes_of(connections_not_taken(*taken))
