@@ -142,11 +142,9 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         return cut
     if candidates or job.ended in NOTHING_MOVES:
         # What each means by the call in which all stand tells more than who hears whom in it.
-        disagreement = case.disagreement
-        # Ranks that make groups with their members alone wait for nobody else, whatever logs pair.
-        is_sure = disagreement is not None and disagreement.about == "local"
-        if disagreement is not None and (is_sure or not find_mismatched_ranks(case.ranks)):
-            return _Blame(disagreement.ranks, disagreement.others)
+        told = case.disagreement
+        if told is not None and (told.is_sure or not find_mismatched_ranks(case.ranks)):
+            return _Blame(told.ranks, told.others)
     if short := find_short_receiver(case.ranks, case.rank_waits):
         return _Blame((short.receiver,), tuple(r for r in candidates if r != short.receiver))
     candidates = _prefer_rings(graph, candidates)
@@ -239,14 +237,12 @@ def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
 
 
 def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return those of a ring over connections that stand elsewhere than most ranks do, or the one
-    that is to serve all others of it: a guess. None where it is no such ring, or the kernel vouches
-    for it: then each waits for the next.
+    """Return those of a ring over connections that stand elsewhere than most, or the one that is to
+    serve all others: a guess. None for other rings, and for one for which the kernel vouches.
     """
     if (server := find_awaited_server(case, candidates)) is not None:
         return _Blame((server,), tuple(rank for rank in candidates if rank != server))
-    others = (ring for ring in graph.deadlocks if not ring.is_of_connections)
-    ringed = {rank for ring in others for rank in ring.ranks}
+    ringed = {r for ring in graph.deadlocks if not ring.is_of_connections for r in ring.ranks}
     if len(candidates) < _FEWEST or ringed & {*candidates} or not {*candidates} <= graph.waiting:
         return None
     few = find_few_in_ring(case, candidates)

@@ -60,6 +60,11 @@ class Disagreement:
     # Of a call, of a group, of one whose members alone meet, or where all meet.
     about: Literal["root", "members", "local", "meeting"]
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether no log tells more: a group that its members alone make waits for nobody else."""
+        return self.about == "local"
+
 
 class _Meaning(NamedTuple):
     """What a rank means by the call in which it stands."""

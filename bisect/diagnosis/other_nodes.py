@@ -60,7 +60,7 @@ def find_node_wait(view: ProcessSnapshot) -> Wait | None:
 
 def find_node_rendezvous(view: ProcessSnapshot) -> NodeRendezvous | None:
     """Return what an agent that meets the others sees of it, None for any other process."""
-    if find_role(view.frames, Role.MEETS_NODES) is None:
+    if find_role(view.frames, Role.MEETS_NODES) is None or _asks_a_name_server(view):
         return None
     look = view.look
     place = find_meeting_place(look.command)
@@ -74,6 +74,15 @@ def find_node_rendezvous(view: ProcessSnapshot) -> NodeRendezvous | None:
     others = tuple(sorted({_name_end(one): host_of(one.peer) for one in served}.values()))
     size = count_nodes(look.command)
     return NodeRendezvous(place, size, others if serves else None, serves or bool(mine))
+
+
+_DNS = "53"
+
+
+def _asks_a_name_server(view: ProcessSnapshot) -> bool:
+    """Return whether the call is about a question to a name server: it meets nobody yet."""
+    named = [one.socket for one in (view.call.descriptors if view.call is not None else ())]
+    return any(one is not None and port_of(one.peer) == _DNS for one in named)
 
 
 def compare_agents(agents: Mapping[str, Sequence[Look]]) -> tuple[str, list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Look, Socket
+from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.diagnosis.other_nodes import (
     cannot_meet,
     compare_agents,
@@ -55,6 +55,13 @@ def said(one: Look) -> str:
     assert view is not None
     wait = find_node_wait(view)
     return wait.detail if wait is not None else ""
+
+
+def test_who_asks_a_name_server_meets_nobody_yet() -> None:
+    asks = Socket(5, "udp", local="10.0.0.1:58268", peer="10.0.0.53:53", state="ESTABLISHED")
+    named = Descriptor(9, "socket", "socket:[5]", socket=asks)
+    one = look(*CONNECTING, call="poll", descriptors=(named,), sockets=(asks,))
+    assert said(replace(one, command=C10D)) == ""
 
 
 def test_the_node_that_serves_the_store_knows_who_has_come() -> None:
