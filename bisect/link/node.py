@@ -49,7 +49,7 @@ from .messages import (
 
 DIGEST_EVERY = 2.0  # seconds
 DIGEST_PAUSE = 0.25  # seconds between two that tell of a change
-JUDGED_LIMIT = 30.0  # seconds for the lead to have all looked at and judged
+JUDGED_LIMIT = 60.0  # seconds for the lead to have all looked at and judged
 _CONNECT_LIMIT = 2.0
 _LAST_LIMIT = 1.0  # seconds for the last message to leave
 _AGAIN_FIRST, _AGAIN_LAST = 0.5, 5.0  # seconds between two tries to find the lead

@@ -8,6 +8,7 @@ Ranks of a large job stand in few different places. Told whole, the looks at one
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 
@@ -50,6 +51,7 @@ class Reports:
         self._asked: dict[str, str] = {}  # which node is to tell a stack
         self._waiting: dict[str, None] = {}  # whose reports wait for what others are asked for
         self._shown = ShownProcesses()
+        self.heard = 0.0  # when the last part of a report came, monotonic
 
     def begin_inquiry(self) -> None:
         """Choose anew whose texts are to be shown."""
@@ -59,6 +61,7 @@ class Reports:
 
     def hear(self, node: str, said: Report | RankLooks | LookDetails) -> None:
         """Take in a part of a node's report. Raises Refused where it cannot be read."""
+        self.heard = time.monotonic()
         if isinstance(said, Report):
             self.forget(node)
             self._incoming[node] = _Incoming(said)
