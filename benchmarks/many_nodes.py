@@ -46,7 +46,7 @@ from hangbisect.link.messages import (
     encode,
 )
 from hangbisect.link.node import DIGEST_EVERY
-from hangbisect.monitor.other_nodes import judge_answers
+from hangbisect.monitor.other_nodes import judge_reported_nodes
 
 OURS = Credentials("a large job", b"k" * 16)
 LIMIT = 300.0  # seconds for anything
@@ -85,7 +85,7 @@ async def lead_nodes(args: argparse.Namespace) -> int:
         answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
         heard = time.monotonic()
-        judged, joint = await judge_answers("0", answers, unseen, asker)
+        judged, joint = await judge_reported_nodes("0", answers, unseen, asker)
         if joint is not None:
             (folder / "verdict.json").write_text(json.dumps(to_json(joint.verdict)))
         if not judged_at.done():

@@ -177,7 +177,9 @@ def list_unheard_hosts(
         for look in facts.looks[-1:]
         for one in _list_accepted(look)
     ]
-    here = {host_of(_plain_address(one.local)) for facts in ranks for one in _list_sockets(facts)}
+    here = {
+        host_of(_plain_address(one.local)) for facts in ranks for one in _list_sockets_of(facts)
+    }
     found: dict[str, int] = {}
     for one in sockets:
         host = host_of(_plain_address(one.peer))
@@ -199,5 +201,5 @@ def _list_accepted(look: Look) -> list[Socket]:
     ]
 
 
-def _list_sockets(facts: RankFacts) -> list[Socket]:
+def _list_sockets_of(facts: RankFacts) -> list[Socket]:
     return [one for look in facts.looks[-1:] for one in look.sockets if one.local]

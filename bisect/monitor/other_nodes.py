@@ -380,12 +380,14 @@ class OtherNodes:
     async def _judge(
         self, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
     ) -> Judged:
-        judged, joint = await judge_answers(self._node, answers, unseen, asker, self.list_ports())
+        judged, joint = await judge_reported_nodes(
+            self._node, answers, unseen, asker, self.list_ports()
+        )
         self._joint = joint or self._joint
         return judged
 
 
-async def judge_answers(
+async def judge_reported_nodes(
     lead: str,
     answers: Sequence[NodeAnswer],
     unseen: Sequence[Unseen],

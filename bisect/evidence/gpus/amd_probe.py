@@ -65,10 +65,12 @@ def _load_sibling() -> Any:
 def list_gpus(root: str) -> list[AmdGpu]:
     """Return the GPUs that can compute, in the order in which HIP counts them."""
     found = []
-    for name in sorted(_list(os.path.join(root, _TOPOLOGY)), key=lambda one: (len(one), one)):
+    for name in sorted(
+        _list_folder(os.path.join(root, _TOPOLOGY)), key=lambda one: (len(one), one)
+    ):
         node = os.path.join(root, _TOPOLOGY, name)
-        gpu_id = _read(os.path.join(node, "gpu_id"))
-        lines = (_read(os.path.join(node, "properties")) or "").splitlines()
+        gpu_id = _read_file(os.path.join(node, "gpu_id"))
+        lines = (_read_file(os.path.join(node, "properties")) or "").splitlines()
         properties = dict(line.split(None, 1) for line in lines if " " in line)
         if gpu_id not in (None, "", "0"):
             found.append(AmdGpu(root, str(gpu_id), properties))
@@ -104,7 +106,7 @@ class AmdGpu:
 
     def driver(self) -> str | None:
         """Return the driver's version, where it is not the kernel's own."""
-        return _read(os.path.join(self._root, "sys/module/amdgpu/version"))
+        return _read_file(os.path.join(self._root, "sys/module/amdgpu/version"))
 
     def memory(self) -> list[int] | None:
         """Return used and total bytes."""
@@ -117,9 +119,9 @@ class AmdGpu:
         users = os.path.join(self._root, _USERS)
         found = [
             int(pid)
-            for pid in _list(users)
+            for pid in _list_folder(users)
             if pid.isdecimal()
-            and int(_read(os.path.join(users, pid, f"vram_{self._gpu_id}")) or 0) > 0
+            and int(_read_file(os.path.join(users, pid, f"vram_{self._gpu_id}")) or 0) > 0
         ]
         is_host = os.readlink("/proc/self/ns/pid") == _FIRST_NAMESPACE
         return {"here" if is_host else "host": sorted(found)}
@@ -159,7 +161,7 @@ class AmdGpu:
 
     def _milliwatts(self, name: str) -> int | None:
         for path in glob.glob(os.path.join(glob.escape(self._place), "hwmon", "hwmon*", name)):
-            text = _read(path) or ""
+            text = _read_file(path) or ""
             return int(text) // 1000 if text.isdecimal() else None
         return None
 
@@ -168,7 +170,7 @@ class AmdGpu:
         return int(text) if text.isdecimal() else None
 
     def _text(self, name: str) -> str | None:
-        return _read(os.path.join(self._place, name))
+        return _read_file(os.path.join(self._place, name))
 
 
 # First what the driver knows by itself, then what it asks the GPU for.
@@ -206,7 +208,7 @@ def tell_gpu(gpu: AmdGpu) -> Iterator[dict[str, object]]:
     yield {"asked": ""}
 
 
-def _read(path: str) -> str | None:
+def _read_file(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 16).strip()
@@ -214,7 +216,7 @@ def _read(path: str) -> str | None:
         return None
 
 
-def _list(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
