@@ -219,7 +219,7 @@ class Lead:
             channel.close()
             if peer is not None and peer.channel is channel:
                 peer.channel = None
-                self._reports.forget(peer.join.node)
+                self._reports.end(peer.join.node)
                 self._changed.set()
 
     def _make_room(self) -> None:
@@ -299,6 +299,7 @@ class Lead:
         elif isinstance(said, (Report, RankLooks, LookDetails)):
             self._reports.hear(peer.join.node, said)
         elif isinstance(said, Leave):
+            self._reports.end(peer.join.node)
             peer.left = said.why
 
     def _note_clock(self, peer: Peer, echo: Echo) -> None:

@@ -167,6 +167,9 @@ class NodeLink:
         self._send(replace(report, looks=len(fitting)))
         for one in fitting:
             self._send(RankLooks(one.ranks[0], one.looks[0], one.parts))
+        if not (report.asks or report.inquiry):  # it ends, and may be gone before it is asked
+            stacks = dict.fromkeys(name for one in fitting for name in one.stacks)
+            self._give_details(WantDetails(tuple(stacks), ()))
 
     def answer(self, inquiry: int, tell: Callable[[], None]) -> bool:
         """Have `tell` report what we know, unless the lead has judged this inquiry already; return

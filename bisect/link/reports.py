@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 
@@ -16,7 +17,14 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame
 from ..base.rank_facts import RankFacts
 from .channel import Refused
-from .look_summary import HeardLooks, ShownProcesses, put_looks_together, read_looks, read_stacks
+from .look_summary import (
+    HeardLooks,
+    ShownProcesses,
+    Stacks,
+    put_looks_together,
+    read_looks,
+    read_stacks,
+)
 from .messages import LookDetails, RankLooks, Report, WantDetails
 
 _MOST_STACKS = 100_000  # that are kept from one inquiry for the next
@@ -74,6 +82,17 @@ class Reports:
         elif node in self._incoming and isinstance(said, LookDetails):
             self._take_details(node, said)
 
+    def end(self, node: str) -> None:
+        """A node is gone: of its report, if all ranks have come, the stacks stay empty that nobody
+        has told; what it was asked for another one is to tell.
+        """
+        one = self._incoming.get(node)
+        if one is not None and len(one.ranks) == one.report.looks:
+            self._let_go(one)
+            with contextlib.suppress(Refused):
+                self._take_whole(node, defaultdict(tuple, self._stacks))
+        self.forget(node)
+
     def forget(self, node: str) -> None:
         """Wait for no more of a node's report; what it was asked for another one is to tell."""
         if node in self._incoming:
@@ -107,10 +126,14 @@ class Reports:
         elif missing:
             self._waiting[node] = None
         else:
-            with _refusing():
-                ranks = [put_looks_together(each, self._stacks, one.texts) for each in one.ranks]
-            del self._incoming[node]
-            self._take(node, one.report, tuple(rank for each in ranks for rank in each))
+            self._take_whole(node, self._stacks)
+
+    def _take_whole(self, node: str, stacks: Stacks) -> None:
+        one = self._incoming[node]
+        with _refusing():
+            ranks = [put_looks_together(each, stacks, one.texts) for each in one.ranks]
+        del self._incoming[node]
+        self._take(node, one.report, tuple(rank for each in ranks for rank in each))
 
     def _take_details(self, node: str, said: LookDetails) -> None:
         one = self._incoming[node]

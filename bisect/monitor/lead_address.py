@@ -184,7 +184,9 @@ class WaitingNodes:
     def __init__(self, folder: Path, own: NodeWord) -> None:
         """Nothing is written before exchange()."""
         self._folder, self._own = folder, own
-        self._name = ""  # of the file that we have left
+        self._names: set[str] = (
+            set()
+        )  # of the files that we have left, one for each name of the job
         self.found: list[NodeWord] = []  # this one too
 
     async def exchange(self, job: str, places: Sequence[Address], needs_token: bool) -> None:
@@ -198,9 +200,9 @@ class WaitingNodes:
 
     async def end(self) -> None:
         """Remove what was left there. Never raises."""
-        if self._name:
+        for name in self._names:
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-                await call_with_limit(os.unlink, self._folder / self._name, limit=FILE_LIMIT)
+                await call_with_limit(os.unlink, self._folder / name, limit=FILE_LIMIT)
 
     def _exchange(self, job: str, places: Sequence[Address], needs_token: bool) -> list[NodeWord]:
         """Return the nodes that wait. May block; raises OSError."""
@@ -208,12 +210,13 @@ class WaitingNodes:
         if not address:
             return []
         node = blake2b(self._own.node.encode(), digest_size=8).hexdigest()
-        self._name = f"waiting-{job}-{node}.json"
+        name = f"waiting-{job}-{node}.json"
+        self._names.add(name)
         own = replace(self._own, address=address)
-        write({self._name: json.dumps(to_json(own))}, str(self._folder))
+        write({name: json.dumps(to_json(own))}, str(self._folder))
         if needs_token:
             self._leave_token()
-        since = os.stat(self._folder / self._name).st_mtime - _FRESH
+        since = os.stat(self._folder / name).st_mtime - _FRESH
         found = []
         for path in sorted(self._folder.glob(f"waiting-{job}-*.json"))[:_MOST]:
             with contextlib.suppress(OSError, ValueError, Misfit):

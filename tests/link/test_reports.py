@@ -109,6 +109,26 @@ def test_a_node_that_goes_before_it_tells_a_stack_costs_no_other_one() -> None:
     assert nodes.whole == {"b": (waits(0, 7),)}
 
 
+def test_the_report_of_a_node_that_has_gone_counts_with_the_stacks_that_are_known() -> None:
+    """It said how its ranks ended, and was gone before it was asked for anything."""
+    nodes = Nodes()
+    nodes.send("a", [waits(0, 7)])
+    nodes.send("b", [waits(1, 7), waits(2, 8)])
+    for name in "abb":
+        nodes.arrive(name)
+    nodes.reports.end("b")
+    assert "b" not in nodes.whole  # a rank of it is not known
+    while nodes.ahead["a"]:
+        nodes.arrive("a")
+    nodes.send("b", [waits(1, 7), waits(2, 8)])
+    for name in "bbb":
+        nodes.arrive(name)
+    nodes.reports.end("b")
+    known, unknown = nodes.whole["b"]
+    assert known == waits(1, 7)
+    assert [one.frames for look in unknown.looks for one in look.threads] == [(), ()]
+
+
 def test_who_does_not_tell_the_stack_that_it_has_is_refused() -> None:
     nodes = Nodes()
     nodes.send("a", [waits(0, 7)])
