@@ -428,9 +428,8 @@ async def open_channel(address: str, port: int, limit: float) -> Channel:
     return Channel(reader, writer)
 
 
-_SMALLEST_SEGMENT = (
-    536  # bytes of data that reach every host, whatever is between (RFC 9293, 3.7.1)
-)
+# Bytes of data that reach every host, whatever is between (RFC 9293, 3.7.1).
+_SMALLEST_SEGMENT = 536
 
 
 def limit_segments(server: asyncio.Server) -> None:

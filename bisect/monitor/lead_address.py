@@ -184,9 +184,7 @@ class WaitingNodes:
     def __init__(self, folder: Path, own: NodeWord) -> None:
         """Nothing is written before exchange()."""
         self._folder, self._own = folder, own
-        self._names: set[str] = (
-            set()
-        )  # of the files that we have left, one for each name of the job
+        self._names = set[str]()  # of the files left there, one for each name of the job
         self.found: list[NodeWord] = []  # this one too
 
     async def exchange(self, job: str, places: Sequence[Address], needs_token: bool) -> None:

@@ -26,30 +26,9 @@ from typing import Any
 _TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
 _USERS = "sys/class/kfd/kfd/proc"
 _NOTHING_THERE = b"\xff\xff"  # what the bus reads where nothing answers (PCI_POSSIBLE_ERROR)
-_MOMENTS, _PAUSE = 2, 0.2  # as for NVIDIA's
-_FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
 
 
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--limit", type=float, default=5.0)
-    parser.add_argument("--root", default="/")
-    args = parser.parse_args(argv)
-    gpus = list_gpus(args.root)
-    until = time.monotonic() + args.limit
-    answers = _load_sibling().answer_apart(
-        [functools.partial(tell_gpu, one) for one in gpus], until
-    )
-    found = []
-    for index, (gpu, (answer, is_whole)) in enumerate(zip(gpus, answers, strict=True)):
-        found.append({"index": index, "bus": gpu.bus, **answer})
-        if not is_whole:
-            found[-1]["state"] = "silent"
-    print(json.dumps(found))
-    return 0
-
-
-def _load_sibling() -> Any:
+def _load_nvml_probe() -> Any:
     """Return the program that asks NVML: its children answer questions within a time. It is found
     by its place, for the folder of our own code is no place to import from here.
     """
@@ -60,6 +39,26 @@ def _load_sibling() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+nvml_probe = _load_nvml_probe()
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--limit", type=float, default=5.0)
+    parser.add_argument("--root", default="/")
+    args = parser.parse_args(argv)
+    gpus = list_gpus(args.root)
+    until = time.monotonic() + args.limit
+    answers = nvml_probe.answer_apart([functools.partial(tell_gpu, one) for one in gpus], until)
+    found = []
+    for index, (gpu, (answer, is_whole)) in enumerate(zip(gpus, answers, strict=True)):
+        found.append({"index": index, "bus": gpu.bus, **answer})
+        if not is_whole:
+            found[-1]["state"] = "silent"
+    print(json.dumps(found))
+    return 0
 
 
 def list_gpus(root: str) -> list[AmdGpu]:
@@ -123,8 +122,7 @@ class AmdGpu:
             if pid.isdecimal()
             and int(_read_file(os.path.join(users, pid, f"vram_{self._gpu_id}")) or 0) > 0
         ]
-        is_host = os.readlink("/proc/self/ns/pid") == _FIRST_NAMESPACE
-        return {"here" if is_host else "host": sorted(found)}
+        return {"here" if nvml_probe.has_numbers_of_host() else "host": sorted(found)}
 
     def memory_errors(self) -> int | None:
         """Return how many errors of its memory were not corrected since its driver was loaded."""
@@ -152,8 +150,8 @@ class AmdGpu:
     def moments(self) -> list[list[int]]:
         """Return (percent of the time, milliwatts) at some later moments."""
         found = []
-        for _ in range(_MOMENTS):
-            time.sleep(_PAUSE)
+        for _ in range(nvml_probe.MOMENTS):
+            time.sleep(nvml_probe.PAUSE)
             busy, power = self.busy(), self.power()
             if busy is not None and power is not None:
                 found.append([busy, power])

@@ -39,7 +39,7 @@ _UNCORRECTED, _SINCE_RESET = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VO
 _VERSION = 80  # bytes, NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
 _FABRIC_DONE = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _FABRIC_STATES = {1: "not started", 2: "in progress"}  # NVML_GPU_FABRIC_STATE_...
-_MOMENTS, _PAUSE = 2, 0.2  # NVML itself looks back over a sixth of a second to one
+MOMENTS, PAUSE = 2, 0.2  # NVML itself looks back over a sixth of a second to one
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 # nvmlClocksThrottleReason..., those that say that something is amiss: neither idleness nor clocks
 # that somebody chose, nor the usual limit of power.
@@ -226,8 +226,8 @@ class Nvml:
     def moments(self, gpu: c_void_p) -> list[list[int]]:
         """Return (percent of the time, milliwatts) at some later moments."""
         found = []
-        for _ in range(_MOMENTS):
-            time.sleep(_PAUSE)
+        for _ in range(MOMENTS):
+            time.sleep(PAUSE)
             found.append([self.busy(gpu), self.power(gpu)])
         return found
 
@@ -279,9 +279,14 @@ def _tell_pids(nvml: Nvml, gpu: c_void_p) -> dict[str, list[int]]:
     """
     pids = nvml.pids(gpu)
     with contextlib.suppress(OSError):
-        if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:
+        if not has_numbers_of_host():
             return {"here": pids} if all(map(_has_gpu_open, pids)) else {"host": pids}
     return {"here": pids}
+
+
+def has_numbers_of_host() -> bool:
+    """Return whether processes have the numbers here that the host gives them. Raises OSError."""
+    return os.readlink("/proc/self/ns/pid") == _FIRST_NAMESPACE
 
 
 def _has_gpu_open(pid: int) -> bool:
