@@ -153,9 +153,9 @@ def _describe_missing(found: Mismatch, who: str, rest: str) -> str:
 
 
 def _describe_uneven(found: Mismatch, who: str, rest: str) -> str:
-    left, after, still, loop = who, found.operation, rest, found.paired
-    if found.goes_on:
-        left, after, still, loop = rest, found.paired, who, found.operation
+    leaves = who, found.operation
+    stays = rest, found.paired
+    (left, after), (still, loop) = (stays, leaves) if found.goes_on else (leaves, stays)
     text = f"{left} went on to {format_call(after)}"
     if found.paired is None or not rest:
         return text
