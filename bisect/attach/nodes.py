@@ -23,12 +23,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..base.client_program import find_error_line
+from ..base.client_program import SshClient, find_error_line
 from ..base.deadline import call_with_limit, run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.identity import RankId
@@ -336,11 +337,33 @@ def find_ssh_hosts(
     return RemoteJob(nodes, says, "the same command with --kill")
 
 
-def ssh_command(name: str, span: float | None, only: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return the words that ask one host. Never a password's prompt: nobody would see it."""
+def ssh_command(
+    name: str,
+    span: float | None,
+    only: Mapping[str, str] | None,
+    reached_by: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Return the words that ask one host, by an ssh with these options. Never a password's prompt:
+    nobody would see it.
+    """
     remote = shlex.join(answer_command(span, only))
     options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_CONNECT_LIMIT}", "-T")
-    return ("ssh", *options, "--", name, remote)
+    return ("ssh", *options, *reached_by, "--", name, remote)
+
+
+def find_launched_hosts(
+    clients: Sequence[SshClient], own: int, only: Mapping[str, str]
+) -> RemoteJob:
+    """Return the hosts of a job that these programs of its launcher reach, each by the same way;
+    and this one, where a process of the job is `own` here.
+    """
+    nodes = [
+        Node(one.host, (ssh_command(one.host, None, only, one.options),), "") for one in clients
+    ]
+    if own:
+        way = (*answer_command(None), "--pid", str(own))
+        nodes.insert(0, Node(socket.gethostname(), (way,), ""))
+    return RemoteJob(tuple(nodes), "the job", "")
 
 
 def _ssh_command_to_paste(name: str) -> str:

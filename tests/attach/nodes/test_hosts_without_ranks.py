@@ -8,11 +8,11 @@ import pytest
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
 from hangbisect.attach.session import judge_answers
-from hangbisect.base.process_facts import Socket
+from hangbisect.base.process_facts import Frame, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 
-from ..test_words import BARRIER, SLEEP, node, rank
+from ..test_words import BARRIER, SITE, SLEEP, node, rank
 
 NO_JOB = "No job runs here that can be seen: no process has a rank in its environment."
 
@@ -117,3 +117,18 @@ def test_a_host_that_refuses_and_to_which_no_rank_is_connected_any_more_is_lost(
     answers = (waits(0), replace(there, ranks=(one,)), None)
     found = judged(*answers, silent=True, why=REFUSED, addresses=addresses)
     assert (found.cause is not None and found.cause.id == "node-lost") is is_lost
+
+
+def test_a_host_that_does_not_answer_and_to_which_nobody_is_connected_has_brought_no_rank() -> None:
+    end = Socket(7, "tcp", "10.0.0.1:9100", "10.0.0.2:41234", "ESTABLISHED")
+    store = Frame("_create_c10d_store", SITE + "torch/distributed/rendezvous.py", 199)
+    there = [_host(rank(number, store, "poll"), "1", 3) for number in (0, 1)]
+    ends = [
+        replace(r, looks=tuple(replace(look, sockets=(end,)) for look in r.looks))
+        for one in there
+        for r in one.ranks
+    ]
+    answers = [replace(one, ranks=(r,)) for one, r in zip(there, ends, strict=True)]
+    for addresses, cause in (({"n3": ["10.0.0.3"]}, "other-node-missing"), ({}, "")):
+        found = judged(*answers, None, silent=True, addresses=addresses)
+        assert (found.cause.id if found.cause else "") == cause

@@ -1,0 +1,88 @@
+"""Hosts that a launcher reaches by ssh: which, by what, and when they are asked; and what monitors
+are told of it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hangbisect.base.client_program import read_ssh_client
+from hangbisect.base.json_codec import to_json
+from hangbisect.base.rank_facts import JobFacts
+from hangbisect.base.verdict_facts import Ranks
+from hangbisect.diagnosis.verdict_skeleton import make_verdict_skeleton
+from hangbisect.front.watcher_socket import ALL_HOSTS
+from hangbisect.monitor.asked_hosts import find_common_assignments, find_pause, read_told
+
+
+@pytest.mark.parametrize(
+    ("command", "host", "options"),
+    [
+        (["ssh", "n2", "cd /job && exec env RANK=1 /env/bin/python train.py"], "n2", ()),
+        (["/usr/bin/ssh", "-x", "n3", "    orted -mca ess env"], "n3", ()),
+        (
+            ["ssh", "-p2222", "-i", "key", "-tt", "ada@n2", "bash", "-lc", "train"],
+            "ada@n2",
+            ("-p", "2222", "-i", "key"),
+        ),
+        (
+            ["ssh", "-oConnectTimeout=10", "-2", "-a", "-lroot", "n1", "python train.py"],
+            "n1",
+            ("-o", "ConnectTimeout=10", "-l", "root"),
+        ),
+        (["ssh", "-o", "RemoteForward=1:h:2", "-n", "--", "n2", "./run.sh"], "n2", ()),
+    ],
+)
+def test_an_ssh_that_starts_a_part_of_a_job(
+    command: list[str], host: str, options: tuple[str, ...]
+) -> None:
+    found = read_ssh_client(command)
+    assert found is not None
+    assert (found.host, found.options) == (host, options)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ssh -N -L 8080:localhost:8080 n2",
+        "ssh git@example.org git-upload-pack 'ada/data.git'",
+        "ssh n2 rsync --server -e.iLsfxCIvu . /data",
+        "ssh -s n2 sftp",
+        "ssh n2",
+        "python -m torch.distributed.run train.py",
+        "",
+    ],
+)
+def test_what_is_no_such_thing(command: str) -> None:
+    assert read_ssh_client(command.split()) is None
+
+
+def test_what_tells_the_run_is_what_all_commands_set_alike() -> None:
+    one = "cd /job && exec env RANK=%d MASTER_ADDR=n1 MASTER_PORT=%d python train.py"
+    assert find_common_assignments([one % (0, 29400), one % (1, 29400)]) == {"MASTER_PORT": "29400"}
+    assert find_common_assignments([one % (0, 29400), one % (1, 29401)]) == {}
+    assert find_common_assignments([]) == {}
+
+
+def test_a_command_that_has_run_for_long_is_asked_about_seldom() -> None:
+    assert find_pause(8.0, 20.0, is_wanted=False) == 20.0
+    assert find_pause(100.0, 20.0, is_wanted=False) == 50.0
+    assert find_pause(1e6, 20.0, is_wanted=False) == 600.0
+    assert find_pause(1e6, 20.0, is_wanted=True) == 60.0
+
+
+def test_monitors_read_what_was_written_for_them(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    assert read_told(path) is None
+    skeleton = make_verdict_skeleton(JobFacts(ended="still"), (), "silent", Ranks(culprit=(2,)))
+    for verdict in (None, skeleton):
+        told = {"at": 7.0, "goes_on": "" if verdict else "rank 1 is at work"}
+        told |= {"verdict": verdict and to_json(verdict)}
+        (tmp_path / ALL_HOSTS).write_text(json.dumps(told))
+        found = read_told(path)
+        assert found is not None
+        assert (found.at, bool(found.goes_on), found.verdict) == (7.0, verdict is None, verdict)
+    (tmp_path / ALL_HOSTS).write_text('{"at": 1}')
+    assert read_told(path) is None
