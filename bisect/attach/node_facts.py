@@ -215,7 +215,8 @@ async def _find_restarted(job: Job, now: float) -> RestartedProcess | None:
     )
 
 
-_LEAST_TRY = 3.0  # seconds from the start of a program to that of what it starts again
+_LEAST_TRY = 1.0  # seconds from the start of a program to that of what it starts again
+_SLACK = 5.0  # seconds: a busy machine, and a pause before the next try
 _NEXT_TRY = 15.0  # seconds for what has failed once to do so again
 _LONGER_LIVED = 2.0  # times as long as those before it: it may be the one that goes on
 
@@ -286,7 +287,7 @@ def are_tries(until: float, since: float, times: int) -> bool:
     """Return whether what has ended `times` times within `until` seconds, and is there, or gone,
     for `since` seconds now, is about to fail once more, as far as one can tell.
     """
-    return until >= _LEAST_TRY and since <= _LONGER_LIVED * until / times + _LEAST_TRY
+    return until >= _LEAST_TRY and since <= _LONGER_LIVED * until / times + _SLACK
 
 
 def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -> RankFacts:
