@@ -123,7 +123,28 @@ def find_disagreement(
         _compare_local_groups(local, calls)
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
+        or _compare_known_groups(members, calls)
     )
+
+
+def _compare_known_groups(
+    known: Mapping[RankId, Mapping[str, Sequence[int]] | None], calls: Mapping[RankId, str]
+) -> Disagreement | None:
+    """Return which ranks have made, as their logs say, a group of some that has other members under
+    its name elsewhere, wherever they stand by now; None where they are not the fewer.
+    """
+    names = {name for groups in known.values() for name in groups or () if name.isdecimal()}
+    for name in sorted(names - {DEFAULT_GROUP}, key=int):
+        made = {r: tuple(groups[name]) for r, groups in known.items() if groups and name in groups}
+        meanings = {
+            rank: _Meaning(name, shown, f"have made group {name} of ranks {shown}")
+            for rank, members in made.items()
+            if (shown := f"[{', '.join(map(str, members))}]")
+        }
+        found = _compare_meanings("members", meanings, calls) if {*made} <= {*calls} else None
+        if found is not None and 2 * len(found.ranks) < len(made):
+            return found
+    return None
 
 
 def _compare_meanings(
