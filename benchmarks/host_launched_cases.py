@@ -1,5 +1,5 @@
-"""Jobs of hang_on_hosts.py by how they are started: srun, mpirun, loops of ssh, pdsh, torchrun below
-what starts it again, accelerate on several machines.
+"""Jobs of hang_on_hosts.py by how they are started: srun, mpirun, loops of ssh, pdsh, torchrun that
+is started again, accelerate on several machines.
 
 Their programs are in host_programs/own as well, written as users write theirs.
 """
@@ -35,6 +35,13 @@ _KEEPS = "printf 'until \"$@\"; do\n  echo it failed: again\n  sleep 3\ndone\n' 
 _STREAM = (
     "mkdir /tmp/stream && for i in $(seq -w 0 19); do echo batch $i > /tmp/stream/0$i.batch; done"
 )
+_HOSTFILE = "for n in 1 2 3 4; do echo n$n slots=1; done > /tmp/hostfile"
+_SAMPLES = "mkdir /tmp/samples && for i in $(seq -w 0 9); do echo 1 2 $i > /tmp/samples/0$i; done"
+_PDSH = r"""cat > /tmp/launch.sh <<'END'
+exec pdsh -S -f 8 -w n1,n2,n3 "cd $PWD && $2 -m torch.distributed.run --nnodes=3 \
+    --nproc-per-node=1 --node-rank=%n --master-addr=n1 --master-port=29400 $1"
+END
+"""
 _ACCELERATE = (
     "accelerate launch --multi_gpu --num_machines=2 --num_processes=2 --machine_rank=$NODE "
     "--main_process_ip=n1 --main_process_port=29400 --mixed_precision=no --dynamo_backend=no "
@@ -106,14 +113,95 @@ LAUNCHED_CASES: tuple[OwnCase, ...] = (
         causes=("event-loop", "tasks-await-one-another", "loop-waits-for-itself", "thread-stuck"),
         at="take|run|wait|train",
     ),
+    # The scheduler has marked one node, and signals none of its tasks. Agents number themselves.
+    OwnCase(
+        name="own-srun-torchrun",
+        program="saves_on_signal",
+        nodes=2,
+        a_node=2,
+        by="slurm",
+        command=(
+            "srun -N2 --ntasks-per-node=1 $PYTHON -m torch.distributed.run --nnodes=2 "
+            "--nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29400 --rdzv-id=freed "
+            "saves_on_signal.py"
+        ),
+        before=((1, "touch /tmp/to-be-freed"),),
+        on_host="n2",
+        causes=("signal-wait",),
+        at="sigwait|wait_for_scheduler",
+    ),
+    # The forked writer asks for a lock that a thread had when it was forked.
+    OwnCase(
+        name="own-deepspeed-pdsh",
+        program="forks_writers",
+        nodes=2,
+        a_node=2,
+        by="pdsh",
+        command=(
+            "deepspeed --hostfile=/tmp/hostfile --launcher=pdsh --master_addr=n1 "
+            "--master_port=29400 forks_writers.py"
+        ),
+        before=(
+            (0, "printf 'n1 slots=2\nn2 slots=2\n' > /tmp/hostfile"),
+            (1, "echo 9 > /tmp/disk-1"),
+        ),
+        culprit=3,
+        causes=("lock-after-fork", "thread-lost-by-fork", "child-process-stuck", "worker-stuck"),
+        at="join|waitpid|poll|Popen",
+    ),
+    # Three samples are no numbers: each of them has kept a slot.
+    OwnCase(
+        name="own-mpirun-slots",
+        program="limits_readers",
+        nodes=4,
+        by="ssh",
+        command=(
+            "mpirun --allow-run-as-root -np 4 --hostfile /tmp/hostfile --map-by node "
+            "-x MASTER_ADDR=n1 -x MASTER_PORT=29400 $PYTHON limits_readers.py"
+        ),
+        before=(
+            (0, f"{_HOSTFILE}; {_SAMPLES}"),
+            (1, f"{_SAMPLES}; for i in 2 4 5; do echo no number > /tmp/samples/0$i; done"),
+            *((n, _SAMPLES) for n in (2, 3)),
+        ),
+        culprit=1,
+        causes=("lock-not-to-be-had", "self-deadlock", "dead-owner"),
+        at="acquire|read",
+    ),
+    # Its numbers are none, and the thread that is to report them waits on, when all is over.
+    OwnCase(
+        name="own-pdsh-report",
+        program="reports_at_end",
+        nodes=3,
+        by="pdsh",
+        command="bash /tmp/launch.sh reports_at_end.py $PYTHON",
+        before=(
+            (0, f"{_PDSH}echo 1 > /tmp/scale"),
+            (1, "echo nan > /tmp/scale"),
+            (2, "echo 1 > /tmp/scale"),
+        ),
+        culprit=1,
+        causes=("thread-at-exit",),
+        at="wait|shutdown|join",
+    ),
+    OwnCase(
+        name="own-healthy-ssh",
+        program="warms_up",
+        nodes=3,
+        by="ssh",
+        command="bash /tmp/launch.sh warms_up.py $PYTHON",
+        before=((0, _SSH_LOOP), (2, "touch /tmp/cold")),
+        healthy=True,
+        ask_at=30.0,
+    ),
     OwnCase(
         name="own-healthy-accelerate",
         program="scores_first",
         nodes=2,
         agents=True,
         command=_ACCELERATE + "scores_first.py",
-        environ={1: {"SCORE_ROUNDS": "400000"}},
+        environ={1: {"SCORE_ROUNDS": "700000"}},
         healthy=True,
-        ask_at=25.0,
+        ask_at=18.0,
     ),
 )

@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 class MetricsWriter:
     def __init__(self, path):
         self.queue = queue.Queue()
-        self.file = open(path, "a", buffering=1)
+        self.path = path
         threading.Thread(target=self._write_all, daemon=True).start()
 
     def add(self, **metrics):
@@ -26,7 +26,8 @@ class MetricsWriter:
         while True:
             metrics = self.queue.get()
             try:
-                self.file.write(json.dumps(metrics, allow_nan=False) + "\n")
+                with open(self.path, "a") as file:
+                    file.write(json.dumps(metrics, allow_nan=False) + "\n")
                 self.queue.task_done()
             except ValueError as error:
                 print(f"metrics not written: {error}", flush=True)
