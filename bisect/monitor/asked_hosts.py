@@ -102,9 +102,11 @@ class AskedHosts:
             return
         outside = await self._its.look()
         answer = await self._ask(outside)
-        if answer is not None and self._its.heard.is_held_back:
-            self._tell_monitors(answer)
-            await self._close(outside, answer)
+        if answer is None or not self._its.heard.is_held_back:
+            return
+        if not await self._close(outside, answer) and not answer.goes_on:
+            answer = HostsAnswer(goes_on="a rank may go on by itself before long")
+        self._tell_monitors(answer)
 
     async def take_back(self) -> None:
         """Ask once more, now and then: what was said of them is void where a rank goes on."""
@@ -151,10 +153,13 @@ class AskedHosts:
         judged = None if answer is None else answer.judged
         if judged is None:
             return False
-        self.has_judged = True
-        is_to_end = self._its.around.on_hang == "end" and judged.verdict.outcome == "hang"
         verdict, facts, ranks, graph = judged
-        await self._its.close(outside, (verdict, facts, Snapshot(ranks), graph), is_to_end)
+        told = (verdict, facts, Snapshot(ranks), graph)
+        if self._its.may_go_on(told):
+            return False
+        self.has_judged = True
+        is_to_end = self._its.around.on_hang == "end" and verdict.outcome == "hang"
+        await self._its.close(outside, told, is_to_end)
         return True
 
     def _tell_monitors(self, answer: HostsAnswer) -> None:

@@ -311,7 +311,7 @@ class LauncherSupervisor:
         if is_limit and outside.rank_of and not moved:
             ended = "late"
         judged, is_sure = await self._judge_here(outside, ended, since)
-        if ended == "still" and self._may_go_on(judged):
+        if ended == "still" and self.may_go_on(judged):
             return
         told: tuple[LauncherJudgement, str] | None = judged, ""
         if self.agents is not None and self.verdict is None:
@@ -350,7 +350,7 @@ class LauncherSupervisor:
             judged = (replace(verdict, outcome="silent"), *judged[1:])
         return judged, is_tried or is_proved
 
-    def _may_go_on(self, judged: LauncherJudgement) -> bool:
+    def may_go_on(self, judged: LauncherJudgement) -> bool:
         """Return whether what stands still waits for work, or wakes by itself before long: not if
         it sleeps until it starts what has ended by an error again and again.
         """

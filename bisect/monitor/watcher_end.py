@@ -44,6 +44,8 @@ class CommandEnd:
             await call_in_thread(self._its.family.end_for_good)
             await self._until_ended(STOP_LIMIT)
         status = exit_code(self._its.pid)  # it stays a zombie until we have left
+        if status == 0 and self._its.hosts.has_judged:
+            self._its.hosts.forget()  # its ranks have ended well, wherever they were
         is_void = self._its.hosts.is_void
         if self._its.verdict is None and (self._heard.failed or not self._heard.ranks or is_void):
             await self._write_unspoken(status)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.attach.node_facts import NodeFacts
-from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
+from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob, end_ranks_of_agents
 from hangbisect.attach.session import judge_answers
 from hangbisect.base.process_facts import Frame, Socket
 from hangbisect.base.rank_facts import RankFacts
@@ -75,6 +75,7 @@ def test_a_rank_that_stands_still_by_itself_is_blamed_all_the_same() -> None:
     assert 0 in verdict.ranks.culprit
 
 
+API = "torch/distributed/elastic/agent/server/api.py"
 AWAY = "ssh: connect to host n3 port 22: No route to host"
 
 
@@ -94,6 +95,34 @@ def test_which_of_two_has_them_or_a_host_that_lets_nobody_in_is_not_told() -> No
     ):
         verdict = judged(*answers, silent=True, why=why)
         assert verdict.cause is None or verdict.cause.id != "node-lost"
+
+
+AGENT = Frame("SimpleElasticAgent._exit_barrier", SITE + API, 994)
+
+
+def agent(frame: Frame, host: str) -> NodeFacts:
+    """A host whose agent has no ranks, and stands in for rank 0."""
+    return replace(node(rank(0, frame, "poll"), world=1, launcher=100), host=host)
+
+
+@pytest.mark.parametrize(("world", "ended"), [(3, (0, 2)), (4, ())])
+def test_an_agent_whose_ranks_have_ended_well_stands_in_for_none(
+    world: int, ended: tuple[int, ...]
+) -> None:
+    there = _host(rank(1, SLEEP, "clock_nanosleep"), "1", world)
+    nodes = end_ranks_of_agents([agent(AGENT, "n1"), there, agent(AGENT, "n3")])
+    (one,) = nodes
+    assert one.launcher is None
+    assert tuple(r.rank for r in one.ranks if r.left and r.status == 0) == ended
+    assert "all ranks of n1, n3 have ended well" in one.notes
+    verdict = judged(agent(AGENT, "n1"), there, agent(AGENT, "n3"))
+    assert verdict.ranks.culprit == (1,)
+
+
+def test_an_agent_that_is_elsewhere_or_one_among_agents_alone_stays() -> None:
+    meets = Frame("SimpleElasticAgent._rendezvous", SITE + API, 500)
+    for nodes in ([agent(meets, "n1"), waits(1)], [agent(AGENT, "n1"), agent(AGENT, "n2")]):
+        assert end_ranks_of_agents(nodes) == nodes
 
 
 REFUSED = "ssh: connect to host n3 port 22: Connection refused"
