@@ -42,6 +42,21 @@ exec pdsh -S -f 8 -w n1,n2,n3 "cd $PWD && $2 -m torch.distributed.run --nnodes=3
     --nproc-per-node=1 --node-rank=%n --master-addr=n1 --master-port=29400 $1"
 END
 """
+_BOTH = r"""cat > /tmp/both.sh <<'END'
+train="$2 -m torch.distributed.run --nnodes=2 --nproc-per-node=2 --master-addr=n1"
+ssh n2 "cd $PWD && $train --master-port=29400 --node-rank=1 $1" &
+$train --master-port=29400 --node-rank=0 $1
+wait
+END
+"""
+_SHELL_WAITS = (
+    "mkfifo /tmp/gate && echo 'read line < /tmp/gate' > /tmp/rc && "
+    "touch /root/.bashrc && mount --bind /tmp/rc /root/.bashrc"
+)
+_STOPS_CHILD = (
+    "until test -s /tmp/count.pid; do sleep 0.2; done; kill -STOP $(cat /tmp/count.pid) &"
+)
+_PARTS = "mkdir /tmp/parts && for i in 0 1 2; do echo 1 2 $i > /tmp/parts/$i; done"
 _ACCELERATE = (
     "accelerate launch --multi_gpu --num_machines=2 --num_processes=2 --machine_rank=$NODE "
     "--main_process_ip=n1 --main_process_port=29400 --mixed_precision=no --dynamo_backend=no "
@@ -191,6 +206,84 @@ LAUNCHED_CASES: tuple[OwnCase, ...] = (
         by="ssh",
         command="bash /tmp/launch.sh warms_up.py $PYTHON",
         before=((0, _SSH_LOOP), (2, "touch /tmp/cold")),
+        healthy=True,
+        ask_at=30.0,
+    ),
+    # Here and there a torchrun, of which the one there is started by ssh.
+    OwnCase(
+        name="own-ssh-and-here",
+        program="profiled_steps",
+        nodes=2,
+        a_node=2,
+        by="ssh",
+        command="bash /tmp/both.sh profiled_steps.py $PYTHON",
+        before=(
+            (0, _BOTH),
+            (1, """echo '{"socket": "/tmp/profiler.sock"}' > /tmp/profiler.json"""),
+        ),
+        culprit=2,
+        causes=("nobody-sends", "endpoint-unserved", "service-silent", ""),
+        at="accept|__init__",
+    ),
+    # n3's shell waits at each log-in: mpirun's daemon never starts there, and no rank anywhere.
+    OwnCase(
+        name="own-mpirun-daemon",
+        program="mpi_train",
+        nodes=3,
+        by="ssh",
+        command=(
+            "mpirun --allow-run-as-root -np 3 --host n1,n2,n3 --map-by node "
+            "-x MASTER_ADDR=n1 -x MASTER_PORT=29400 $PYTHON mpi_train.py"
+        ),
+        before=((2, _SHELL_WAITS),),
+        causes=("other-node-missing", "rank-never-started", "child-program", "child-process-stuck"),
+        causes_by_stacks=("", "node-lost"),
+        says="n3",
+    ),
+    # Started from a machine without ranks. Somebody has stopped the program that a rank waits for.
+    OwnCase(
+        name="own-login-ssh",
+        program="counts_words",
+        nodes=4,
+        by="ssh",
+        command="bash /tmp/launch.sh counts_words.py $PYTHON",
+        before=(
+            (
+                0,
+                _SSH_LOOP.replace("n1 n2 n3", "n2 n3 n4").replace(
+                    "MASTER_ADDR=n1", "MASTER_ADDR=n2"
+                ),
+            ),
+            *((n, "echo a b c > /tmp/corpus.txt") for n in (1, 2, 3)),
+            (2, _STOPS_CHILD),
+        ),
+        culprit=1,
+        on_host="n3",
+        causes=("stopped", "child-program", "child-process-stuck"),
+        at="wait|poll|communicate|read|run",
+    ),
+    # One part is no number: its thread has ended, and the others wait for it at their barrier.
+    OwnCase(
+        name="own-srun-none",
+        program="meets_threads",
+        nodes=3,
+        by="slurm",
+        command="srun --export=NONE -N3 --ntasks-per-node=1 $PYTHON meets_threads.py",
+        before=(*((n, _PARTS) for n in (0, 2)), (1, f"{_PARTS}; echo none > /tmp/parts/1")),
+        culprit=1,
+        causes=("dead-producer", "thread-stuck", "deadlock", "self-deadlock"),
+        at="wait|next_epoch",
+    ),
+    OwnCase(
+        name="own-healthy-mpirun",
+        program="warms_up",
+        nodes=3,
+        by="ssh",
+        command=(
+            "mpirun --allow-run-as-root -np 3 --host n1,n2,n3 --map-by node "
+            "-x MASTER_ADDR=n1 -x MASTER_PORT=29400 $PYTHON warms_up.py"
+        ),
+        before=((2, "touch /tmp/cold"),),
         healthy=True,
         ask_at=30.0,
     ),

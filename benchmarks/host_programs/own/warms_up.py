@@ -16,7 +16,15 @@ def warm_up():
     time.sleep(float(os.environ.get("SETTLE_SECONDS", "1")))
 
 
+def take_environment():
+    """Torch wants the names of its own launcher, where mpirun starts the ranks."""
+    for name in ("RANK", "SIZE"):
+        if value := os.environ.get(f"OMPI_COMM_WORLD_{name}"):
+            os.environ["WORLD_SIZE" if name == "SIZE" else name] = value
+
+
 def main():
+    take_environment()
     dist.init_process_group("gloo")
     if os.path.exists("/tmp/cold"):
         os.environ.update(COMPUTE_SECONDS="15", SETTLE_SECONDS="30")
