@@ -23,7 +23,7 @@ from ..base.addresses import host_of, is_loopback
 from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
-from ..base.launchers import SRUN, find_typed_launcher
+from ..base.launchers import LAUNCHERS, SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.rank_facts import LostNode
@@ -51,6 +51,7 @@ from .nodes import (
     RemoteJob,
     add_ranks_of_idle_hosts,
     find_launched_hosts,
+    find_slurm_job,
     merge_nodes,
 )
 from .processes import ProcessTable
@@ -97,15 +98,22 @@ _HOSTS_LIMIT = 20.0  # seconds for each host
 
 
 async def ask_launched_hosts(question: Question) -> HostsAnswer:
-    """Return what the hosts tell together on which a launcher has started ranks by ssh, where
-    nobody watches them.
+    """Return what the hosts tell together on which a launcher has started ranks that nobody
+    watches.
     """
-    job = find_launched_hosts(question.clients, question.own, question.only)
+    if question.slurm:
+        job = await find_slurm_job(question.slurm, None, {})
+    else:
+        job = find_launched_hosts(question.clients, question.own, question.only)
     began = time.monotonic()
     answers = await ask_nodes(job, _HOSTS_LIMIT)
-    if not any(one.facts and one.facts.ranks for one in answers):
-        troubles = [f"{one.node.name}: {one.trouble}" for one in answers if one.trouble]
-        return HostsAnswer(trouble="; ".join(troubles[:2]) or "no rank runs there")
+    if not any(one.facts and one.facts.ranks and not _only_helps(one.facts) for one in answers):
+        idle = [one.node.name for one in answers if one.has_no_job or one.facts]
+        silent = [one for one in answers if one.facts is None and not one.has_no_job]
+        troubles = [f"{one.node.name} is not seen: {one.trouble}" for one in silent]
+        said = [f"no rank of the job runs on {', '.join(idle)}"] if idle else []
+        trouble = "; ".join([*said, *troubles[:2]]) or "no rank runs there"
+        return HostsAnswer(trouble=trouble, starts_nobody=(*said, *troubles) if idle else ())
     addresses = await _resolve([one.node.name for one in answers if one.facts is None])
     found = add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
     if found.moving:
@@ -115,6 +123,12 @@ async def ask_launched_hosts(question: Question) -> HostsAnswer:
     if found.verdict.outcome == "slow":
         return HostsAnswer(goes_on="a rank computes")
     return HostsAnswer(Judged(found.verdict, found.facts, found.ranks, found.graph))
+
+
+def _only_helps(node: NodeFacts) -> bool:
+    """Return whether all that runs there is what starts ranks for a launcher elsewhere (orted)."""
+    helper = os.path.basename(node.command[0]) if node.command else ""
+    return node.launcher is not None and any(helper in one.helpers for one in LAUNCHERS)
 
 
 _ASK_LIMIT = 240.0  # seconds for a person to say whether the ranks are to be ended

@@ -1,10 +1,11 @@
-"""The other hosts of a job whose launcher reaches them by ssh (a loop of ssh, pdsh, mpirun): ranks
-there have no watch of ours, as no variable comes to them, and what they do is not seen from here.
+"""The other hosts of a job whose launcher reaches them by ssh (a loop of ssh, pdsh, mpirun), or by
+Slurm without our variables (srun --export=NONE): ranks there have no watch of ours, and from here
+nobody sees what they do.
 
 Once nothing moves on this host they are asked as `attach` asks them: by the ssh of the launcher's
-own command, which starts one look there, and changes nothing. Who asks is given from above
-(attach/session.py). Monitors that see a part of the job are told by a file beside the socket of the
-watcher.
+own command, or a step beside the job's. That takes some looks there, and changes nothing. Who asks
+is given from above (attach/session.py). Monitors that see a part of the job are told by a file
+beside the socket of the watcher.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Question(NamedTuple):
     clients: tuple[SshClient, ...]  # one for each host
     own: int  # a process of the job on this host, 0 where it has no ranks here
     only: Mapping[str, str]  # variables that its ranks have, and others there may not
+    slurm: str = ""  # the job of Slurm's whose nodes are asked, where no client is an ssh
 
 
 class Judged(NamedTuple):
@@ -66,6 +68,7 @@ class HostsAnswer:
     judged: Judged | None = None
     goes_on: str = ""
     trouble: str = ""
+    starts_nobody: tuple[str, ...] = ()  # sentences: of no host that answers a rank is known
 
 
 Ask = Callable[[Question], Awaitable[HostsAnswer]]
@@ -84,6 +87,13 @@ class AskedHosts:
         self._told: set[str] = set()
         self.has_judged = False  # the verdict that is there is that on all hosts
         self.is_void = False  # it was, and its ranks have moved since
+        self._starts_nobody: tuple[str, ...] = ()  # as they said last
+
+    @property
+    def starts_nobody(self) -> tuple[str, ...]:
+        """What hosts say of which none has a rank, once one was to be there: sentences."""
+        is_late = time.monotonic() > self._its.at.began + self._its.around.start_limit
+        return self._starts_nobody if is_late else ()
 
     async def judge(self, outside: LauncherSnapshot) -> bool:
         """Ask them, where no rank is seen here, and say what they tell together; return whether
@@ -136,7 +146,7 @@ class AskedHosts:
         which is said once, or the command has ended meanwhile.
         """
         question = make_question(outside, self._its.pid)
-        if self._ask_them is None or not question.clients:
+        if self._ask_them is None or not (question.clients or question.slurm):
             return None
         self._asked_at = time.monotonic()
         try:
@@ -144,6 +154,7 @@ class AskedHosts:
         except Exception as error:  # the watch of the command goes on without them
             answer = HostsAnswer(trouble=repr(error))
         self._asked_at = time.monotonic()
+        self._starts_nobody = answer.starts_nobody
         if answer.trouble and answer.trouble not in self._told:
             self._told.add(answer.trouble)
             print_line(f"What ranks on other hosts do is not seen: {answer.trouble}")
@@ -186,7 +197,9 @@ def make_question(outside: LauncherSnapshot, launcher: int) -> Question:
     only = {n: v for environ in environs for n in _OF_A_RUN if (v := environ.get(n, ""))}
     if not own:
         only = find_common_assignments([one.remote for one in clients.values()])
-    return Question(tuple(clients.values()), own, only)
+    in_slurm = outside.has_clients and not clients
+    slurm = next((job for one in environs if (job := one.get("SLURM_JOB_ID", ""))), "")
+    return Question(tuple(clients.values()), own, only, slurm if in_slurm else "")
 
 
 def find_common_assignments(commands: Sequence[str]) -> dict[str, str]:

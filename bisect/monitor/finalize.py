@@ -187,7 +187,7 @@ async def _judge_with_others(
             here, seen = _judge_facts(job, ended, here.facts, seen, due)
             answer = await _hear_others(job, here, ended, inquiry)
     if answer is None and not inquiry:
-        told = _read_told_of_hosts(job, here, ended)
+        told = read_told_of_hosts(job, here, ended)
         if told is not None and told.verdict is not None:
             proof = "all hosts show it" if told.verdict.outcome == "hang" else ""
             told_by = "the watch around the launcher"
@@ -213,7 +213,7 @@ async def _judge_with_others(
     return replace(here, verdict=verdict, proof=proof, is_step_over=is_over, told_by=told_by)
 
 
-def _read_told_of_hosts(job: Job, here: Judgement, ended: Ended) -> ToldOfHosts | None:
+def read_told_of_hosts(job: Job, here: Judgement, ended: Ended) -> ToldOfHosts | None:
     """Return what the watch around the launcher has heard of hosts that no monitor sees, since all
     ranks here can only wait for theirs; None where it has heard nothing, or not lately.
     """

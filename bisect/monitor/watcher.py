@@ -225,9 +225,7 @@ class LauncherSupervisor:
             await self._take_back(now)
 
     async def _follow_monitors(self, now: float) -> None:
-        """Ranks have spoken: their monitors judge; where these see a part of the job, and nothing
-        of that moves, the other hosts are asked.
-        """
+        """Ranks have spoken: their monitors judge; the hosts are asked that none of these sees."""
         if self.heard.ends and self.around.on_hang == "end":
             self.at.ranks_ended = self.at.ranks_ended or now
             if now > self.at.ranks_ended + ENDED_RANKS_LIMIT:
@@ -301,7 +299,8 @@ class LauncherSupervisor:
         is_limit = ended == "limit"
         if outside.sees_nothing and not moved and await self.hosts.judge(outside):
             return
-        if (moved or outside.sees_nothing) and not is_limit:
+        sees_nothing = outside.sees_nothing and not self.hosts.starts_nobody
+        if (moved or sees_nothing) and not is_limit:
             return
         # Its agent meets those of other nodes first, and we do not see whether they come.
         is_soon = time.monotonic() - at.stirred < OTHER_NODES_LIMIT
@@ -341,6 +340,7 @@ class LauncherSupervisor:
             at.looked - at.stirred,
             since,
             self._find_restarted(),
+            self.hosts.starts_nobody,
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.

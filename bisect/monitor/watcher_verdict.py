@@ -292,6 +292,7 @@ async def judge_from_outside(
     still: float | None = None,
     late_since: float | None = None,
     restarted: RestartedProcess | None = None,
+    notes: Sequence[str] = (),
 ) -> LauncherJudgement:
     """Return the verdict on a job of which no rank has spoken, and what it rests on; `restarted`:
     what has ended again and again below it.
@@ -313,6 +314,7 @@ async def judge_from_outside(
         versions={"hangbisect": VERSION},
         machine=await read_machine(since=started),
         restarted=restarted,
+        notes=tuple(notes),
     )
     seen = Snapshot(ranks)
     if outside.rank_of and ended in NOTHING_MOVES:

@@ -5,7 +5,10 @@ are told of it.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hangbisect.base.client_program import read_ssh_client
@@ -15,6 +18,9 @@ from hangbisect.base.verdict_facts import Ranks
 from hangbisect.diagnosis.verdict_skeleton import make_verdict_skeleton
 from hangbisect.front.watcher_socket import ALL_HOSTS
 from hangbisect.monitor.asked_hosts import find_common_assignments, find_pause, read_told
+from hangbisect.monitor.finalize import read_told_of_hosts
+
+SKELETON = make_verdict_skeleton(JobFacts(ended="still"), (), "silent", Ranks(culprit=(2,)))
 
 
 @pytest.mark.parametrize(
@@ -76,8 +82,7 @@ def test_a_command_that_has_run_for_long_is_asked_about_seldom() -> None:
 def test_monitors_read_what_was_written_for_them(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
     assert read_told(path) is None
-    skeleton = make_verdict_skeleton(JobFacts(ended="still"), (), "silent", Ranks(culprit=(2,)))
-    for verdict in (None, skeleton):
+    for verdict in (None, SKELETON):
         told = {"at": 7.0, "goes_on": "" if verdict else "rank 1 is at work"}
         told |= {"verdict": verdict and to_json(verdict)}
         (tmp_path / ALL_HOSTS).write_text(json.dumps(told))
@@ -86,3 +91,26 @@ def test_monitors_read_what_was_written_for_them(tmp_path: Path) -> None:
         assert (found.at, bool(found.goes_on), found.verdict) == (7.0, verdict is None, verdict)
     (tmp_path / ALL_HOSTS).write_text('{"at": 1}')
     assert read_told(path) is None
+
+
+@pytest.mark.parametrize(
+    ("moved_at", "culprit", "ended", "is_read"),
+    [
+        (5.0, (), "still", True),
+        (9.0, (), "still", False),  # it has moved since
+        (5.0, (0,), "still", False),  # who is to blame is here
+        (5.0, (), "done", False),
+    ],
+)
+def test_a_monitor_reads_it_where_its_ranks_can_only_wait_for_others(
+    tmp_path: Path, moved_at: float, culprit: tuple[int, ...], ended: Any, is_read: bool
+) -> None:
+    told = {"at": 7.0, "goes_on": "", "verdict": to_json(SKELETON)}
+    (tmp_path / ALL_HOSTS).write_text(json.dumps(told))
+    outer = SimpleNamespace(paths=["/nowhere/socket", str(tmp_path / "socket")])
+    job: Any = SimpleNamespace(
+        outer=outer, members=[SimpleNamespace(moved_at=moved_at)], is_trial=False
+    )
+    own = replace(SKELETON, ranks=Ranks(culprit=culprit), seen_ranks=(0,), world_size=3)
+    found = read_told_of_hosts(job, SimpleNamespace(verdict=own), ended)  # type: ignore[arg-type]
+    assert (found is not None and found.verdict == SKELETON) is is_read
