@@ -11,14 +11,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hangbisect.base.client_program import read_ssh_client
+from hangbisect.base.client_program import SshClient, read_ssh_client
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.rank_facts import JobFacts
 from hangbisect.base.verdict_facts import Ranks
 from hangbisect.diagnosis.verdict_skeleton import make_verdict_skeleton
 from hangbisect.front.watcher_socket import ALL_HOSTS
+from hangbisect.monitor import asked_hosts
 from hangbisect.monitor.asked_hosts import find_common_assignments, find_pause, read_told
 from hangbisect.monitor.finalize import read_told_of_hosts
+from hangbisect.monitor.watcher_verdict import LauncherSnapshot
 
 SKELETON = make_verdict_skeleton(JobFacts(ended="still"), (), "silent", Ranks(culprit=(2,)))
 
@@ -114,3 +116,17 @@ def test_a_monitor_reads_it_where_its_ranks_can_only_wait_for_others(
     own = replace(SKELETON, ranks=Ranks(culprit=culprit), seen_ranks=(0,), world_size=3)
     found = read_told_of_hosts(job, SimpleNamespace(verdict=own), ended)  # type: ignore[arg-type]
     assert (found is not None and found.verdict == SKELETON) is is_read
+
+
+def test_the_nodes_of_an_srun_without_our_variables_are_those_of_its_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environ = {"SLURM_JOB_ID": "4711", "MASTER_PORT": "29400"}
+    monkeypatch.setattr(asked_hosts, "variables_of", lambda pid: environ)
+    outside = LauncherSnapshot(100, False, rank_of={200: 0}, has_clients=True)
+    assert asked_hosts.make_question(outside, 100).slurm == "4711"
+    outside.ssh_clients = [SshClient("n2", (), "python train.py")]
+    question = asked_hosts.make_question(outside, 100)
+    assert (question.slurm, question.own, question.only) == ("", 100, {"MASTER_PORT": "29400"})
+    inside = LauncherSnapshot(100, False, rank_of={200: 0})  # torchrun in a task: it asks nobody
+    assert asked_hosts.make_question(inside, 100).slurm == ""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hangbisect.attach import session
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob, end_ranks_of_agents
 from hangbisect.attach.session import judge_answers
+from hangbisect.base.client_program import SshClient
 from hangbisect.base.process_facts import Frame, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
+from hangbisect.monitor.asked_hosts import HostsAnswer, Question
 
 from ..test_words import BARRIER, SITE, SLEEP, node, rank
 
@@ -123,6 +128,53 @@ def test_an_agent_that_is_elsewhere_or_one_among_agents_alone_stays() -> None:
     meets = Frame("SimpleElasticAgent._rendezvous", SITE + API, 500)
     for nodes in ([agent(meets, "n1"), waits(1)], [agent(AGENT, "n1"), agent(AGENT, "n2")]):
         assert end_ranks_of_agents(nodes) == nodes
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch, *answers: tuple[str, NodeFacts | None, str]
+) -> HostsAnswer:
+    """What hosts say that a launcher reaches by ssh: a name, what is seen there, else why not."""
+
+    async def ask(job: RemoteJob, limit: float) -> list[NodeAnswer]:
+        return [
+            NodeAnswer(Node(name, (), ""), facts, why, why == NO_JOB)
+            for name, facts, why in answers
+        ]
+
+    async def resolve(names: Sequence[str]) -> dict[str, list[str]]:
+        return {}
+
+    monkeypatch.setattr(session, "ask_nodes", ask)
+    monkeypatch.setattr(session, "_resolve", resolve)
+    clients = tuple(SshClient(name, (), "python train.py") for name, _, _ in answers)
+    return asyncio.run(session.ask_launched_hosts(Question(clients, 0, {})))
+
+
+def test_hosts_that_a_launcher_reaches_give_one_verdict_or_say_who_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = _host(rank(1, SLEEP, "clock_nanosleep"), "1", 2)
+    found = asked(monkeypatch, ("n1", waits(0, world=2), ""), ("n2", there, ""))
+    assert found.judged is not None
+    assert found.judged.verdict.ranks.culprit == (1,)
+    moves = replace(there, moving=(1,))
+    found = asked(monkeypatch, ("n1", waits(0, world=2), ""), ("n2", moves, ""))
+    assert found.judged is None
+    assert found.goes_on.startswith("rank 1 is at work")
+
+
+def test_where_no_host_has_a_rank_that_is_said_and_daemons_are_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daemon = replace(agent(SLEEP, "n1"), command=("orted", "-mca", "ess", "env"))
+    found = asked(monkeypatch, ("n1", daemon, ""), ("n2", None, NO_JOB), ("n3", None, "no answer"))
+    assert found.judged is None
+    assert found.starts_nobody == (
+        "no rank of the job runs on n1, n2",
+        "n3 is not seen: no answer",
+    )
+    nobody = asked(monkeypatch, ("n1", None, "Permission denied"))
+    assert (nobody.starts_nobody, bool(nobody.trouble)) == ((), True)
 
 
 REFUSED = "ssh: connect to host n3 port 22: Connection refused"
