@@ -57,13 +57,16 @@ class Disagreement:
     others: tuple[RankId, ...]
     call: str  # "broadcast"
     sentence: str
-    # Of a call, of a group, of one whose members alone meet, or where all meet.
-    about: Literal["root", "members", "local", "meeting"]
+    # Of a call, of a group, of one whose members alone meet, of one that logs know, or where all
+    # meet.
+    about: Literal["root", "members", "local", "made", "meeting"]
 
     @property
     def is_sure(self) -> bool:
-        """Whether no log tells more: a group that its members alone make waits for nobody else."""
-        return self.about == "local"
+        """Whether no log tells more: a group that its members alone make waits for nobody else, and
+        of groups under one name with other members logs tell themselves.
+        """
+        return self.about in ("local", "made")
 
 
 class _Meaning(NamedTuple):
@@ -121,9 +124,9 @@ def find_disagreement(
     calls = {place.rank: place.call for place in places}
     return (
         _compare_local_groups(local, calls)
+        or _compare_known_groups(members, calls)
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
-        or _compare_known_groups(members, calls)
     )
 
 
@@ -143,7 +146,7 @@ def _compare_known_groups(
         }
         found = _compare_meanings("members", meanings, calls) if {*made} <= {*calls} else None
         if found is not None and 2 * len(found.ranks) < len(made):
-            return found
+            return replace(found, about="made")
     return None
 
 

@@ -338,5 +338,15 @@ def test_so_they_were_where_nobody_stands_in_one_of_them_any_more() -> None:
     assert verdict.ranks.culprit == (2,)
     assert verdict.cause is not None
     assert verdict.cause.id == "group-on-some-ranks"
+    # Their logs show another mismatch as well, as such groups make it later.
+    made = [
+        [Call("new_group", "train.py:20")] * n + [Call("barrier", "train.py:30")] for n in (1, 1, 2)
+    ]
+    later = [
+        replace(one, collectives=(replace(log, groups=one.collectives[0].groups),))
+        for one, facts in zip(ranks, ran(made), strict=True)
+        for log in facts.collectives
+    ]
+    assert judge_job(job("late", 3), later).ranks.culprit == (2,)
     two = [knows(0, ALL_REDUCE, {"1": (0, 1)}), knows(1, ALL_REDUCE, {"1": (1, 2)})]
     assert judge_job(job("late", 2), two).ranks.culprit != (1,)  # which of two nobody can tell
