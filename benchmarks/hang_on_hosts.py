@@ -8,7 +8,8 @@ started twice: under `hangbisect run` on each host (`run`; what its monitors wro
 together by `hangbisect merge`: `files`; with --apart they do not talk to each other), and without
 us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`).
 
-OWN_CASES (host_own_cases.py) and LATER_CASES (host_later_cases.py) are jobs as users write them:
+OWN_CASES (host_own_cases.py), LATER_CASES (host_later_cases.py) and LAUNCHED_CASES
+(host_launched_cases.py) are jobs as users write them:
 trainings, pipelines, servers and workers, agents that do not agree. Those that are healthy must not
 be called a hang, and end well.
 
@@ -36,6 +37,7 @@ import hosts_services
 import jobs
 from host_case import Case, OwnCase
 from host_later_cases import LATER_CASES
+from host_launched_cases import LAUNCHED_CASES
 from host_own_cases import OWN_CASES
 from hosts import Host, Hosts, missing
 
@@ -161,7 +163,7 @@ CASES += (
     Case("gloo-marker", "train", "marker", "first", 4, 3, _MARKERS, agents=True),
 )
 
-CASES += OWN_CASES + LATER_CASES
+CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES
 
 
 @dataclass
@@ -328,8 +330,11 @@ def _seconds_of_cpu(pid: int) -> float:
 def start_services(case: Case, made: Hosts, has_ssh: bool) -> dict[str, str]:
     """Start what a command reaches the other hosts by; return what it needs in its environment."""
     by = case.by if isinstance(case, OwnCase) else ""
-    if by == "ssh" and not has_ssh:
+    if by in ("ssh", "pdsh") and not has_ssh:
         hosts_services.start_ssh(made)
+    if by == "pdsh":
+        folder = hosts_services.write_pdsh(made)
+        return {"PATH": f"{folder}:{SCRIPTS}:{os.environ['PATH']}"}
     return hosts_services.start_slurm(made, made.all[: case.nodes]) if by == "slurm" else {}
 
 

@@ -119,6 +119,7 @@ def test_outside_is_told_where_ranks_are_and_no_text_or_variable_of_the_job() ->
     assert told == {
         *("rank", "pid", "at", "n", "name", "step", "k", "title", "held", "outcome", "ends"),
         *("run_dir", "folder", "titles"),
+        "text",  # of a verdict, for people
     }
     for kind in KINDS.values():
         assert {*(kind.outer or ())} <= fields_of(kind).keys()

@@ -14,18 +14,18 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.deadline import within
 from ..base.errors import UsageError
 from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
-from ..base.proc import LARGEST, read_stat
+from ..base.proc import read_stat
 from ..evidence.ray_cluster import find_driver
 from .processes import (
     TABLE_LIMIT,
     Process,
     ProcessTable,
     find_own_processes,
+    has_library,
     processes_above,
     processes_below,
     read_processes,
@@ -37,6 +37,7 @@ from .ranks import (
     look_for_ranks,
     ranks_from_environment,
     read_ranks_from_stacks,
+    replace_supervisors,
 )
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -352,10 +353,6 @@ def _job_of_launcher(processes: ProcessTable, one: Process) -> Job:
     )
 
 
-_MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
-_LIBRARIES = (b"libtorch", b"/ray/_raylet.")  # of what makes a Python a job
-
-
 @dataclass(frozen=True)
 class FoundJobs:
     """The jobs, the latest first, and what else there is."""
@@ -376,7 +373,7 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
         if pid not in processes or processes[pid].state in "ZX":
             raise _no_such_process(pid, limit)
     spared = find_own_processes(processes) - set(pids)
-    ranks = ranks_from_environment(processes, spared)
+    ranks = replace_supervisors(processes, ranks_from_environment(processes, spared), has_library)
     silent = find_candidates(processes, ranks, spared)
     lone = _find_lone_pythons(
         processes, {r.pid for r in ranks} | {r.launcher or 0 for r in ranks}, spared
@@ -429,25 +426,10 @@ def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int
             or one.is_service
         ):
             continue
-        if _has_library(one):
+        if has_library(one):
             found.append(one.pid)
     inside = processes_below(processes, set(found))
     return [pid for pid in found if pid not in inside]
-
-
-def _has_library(one: Process) -> bool:
-    if one.state in "ZXD":  # to read what it has mapped might take for ever
-        return False
-    try:
-        maps = within(_MAPS_LIMIT, _read_maps, one.pid)
-        return any(library in maps for library in _LIBRARIES)
-    except (OSError, TimeoutError):
-        return False
-
-
-def _read_maps(pid: int) -> bytes:
-    with open(f"/proc/{pid}/maps", "rb") as file:
-        return file.read(LARGEST)
 
 
 def _lone_job_of(processes: ProcessTable, pid: int, unread: Collection[int]) -> Job:

@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..base.client_program import find_error_line
+from ..base.client_program import SshClient, find_error_line
 from ..base.deadline import call_with_limit, run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
-from ..diagnosis.other_nodes import compare_agents, find_node_rendezvous
+from ..diagnosis.other_nodes import compare_agents, find_node_rendezvous, is_past_its_ranks
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.external_tools import find_program
 from .host_names import read_host_names
@@ -39,7 +40,7 @@ def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     """Return the machines without ranks that an earlier one has too: of these a note says so. Of
     agents that wait for one another, each in the place of a rank, the one that serves is kept.
     """
-    nodes = _drop_found_ranks(_keep_one_agent(nodes))
+    nodes = _drop_found_ranks(_keep_one_agent(end_ranks_of_agents(nodes)))
     seen: dict[RankId, str] = {}
     return [_drop_double_ranks(node, seen) for node in nodes]
 
@@ -59,6 +60,34 @@ def add_ranks_of_idle_hosts(nodes: Sequence[NodeFacts], idle: Sequence[str]) -> 
     host = idle[0] if len(idle) == 1 else ""  # of several nothing says which had which
     absent = (make_absent_rank(n, None, None, host) for n in missing)
     return [replace(nodes[0], ranks=(*nodes[0].ranks, *absent)), *nodes[1:]]
+
+
+def end_ranks_of_agents(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the machines; where ranks are there yet on one, an agent whose own ranks have ended
+    well stands in for none on another. Their numbers are those that are missing, if these are as
+    many as such agents have.
+    """
+    over = [one for one in nodes if one.launcher and all(map(_is_over, one.ranks)) and one.ranks]
+    there = [one for one in nodes if one not in over]
+    numbers = {facts.rank for one in there for facts in one.ranks if facts.pid is not None}
+    if not over or not numbers or any(one.launcher for one in there):
+        return [*nodes]
+    world = max(one.world for one in there)
+    missing = [number for number in range(world) if number not in numbers]
+    each, rest = divmod(len(missing), len(over))
+    hosts = [one.host if len(over) == 1 else "" for one in over for _ in range(each)]
+    ended = () if rest else map(_make_ended_rank, missing, hosts)
+    words = f"all ranks of {', '.join(one.host for one in over)} have ended well"
+    first = replace(there[0], ranks=(*there[0].ranks, *ended), notes=(*there[0].notes, words))
+    return [first, *there[1:]]
+
+
+def _is_over(facts: RankFacts) -> bool:
+    return is_past_its_ranks(facts.looks)
+
+
+def _make_ended_rank(number: int, host: str) -> RankFacts:
+    return make_absent_rank(number, 0, None, host)
 
 
 def _keep_one_agent(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
@@ -329,11 +358,33 @@ def find_ssh_hosts(
     return RemoteJob(nodes, says, "the same command with --kill")
 
 
-def ssh_command(name: str, span: float | None, only: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return the words that ask one host. Never a password's prompt: nobody would see it."""
+def ssh_command(
+    name: str,
+    span: float | None,
+    only: Mapping[str, str] | None,
+    reached_by: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Return the words that ask one host, by an ssh with these options. Never a password's prompt:
+    nobody would see it.
+    """
     remote = shlex.join(answer_command(span, only))
     options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_CONNECT_LIMIT}", "-T")
-    return ("ssh", *options, "--", name, remote)
+    return ("ssh", *options, *reached_by, "--", name, remote)
+
+
+def find_launched_hosts(
+    clients: Sequence[SshClient], own: int, only: Mapping[str, str]
+) -> RemoteJob:
+    """Return the hosts of a job that these programs of its launcher reach, each by the same way;
+    and this one, where a process of the job is `own` here.
+    """
+    nodes = [
+        Node(one.host, (ssh_command(one.host, None, only, one.options),), "") for one in clients
+    ]
+    if own:
+        way = (*answer_command(None), "--pid", str(own))
+        nodes.insert(0, Node(socket.gethostname(), (way,), ""))
+    return RemoteJob(tuple(nodes), "the job", "")
 
 
 def _ssh_command_to_paste(name: str) -> str:

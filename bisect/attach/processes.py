@@ -10,11 +10,15 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from ..base import process_roles
-from ..base.command_words import is_resource_tracker, starts_no_rank
+from ..base.command_words import (
+    is_resource_tracker,
+    starts_for_multiprocessing,
+    starts_no_rank,
+)
 from ..base.deadline import within
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
-from ..base.proc import Stat, list_pids, read_stat
+from ..base.proc import LARGEST, Stat, list_pids, read_stat
 from ..base.process_roles import ServerProcess, find_server_process
 from ..evidence.process import runs_python, uid_of, variables_of, words_of
 
@@ -55,6 +59,11 @@ class Process:
     def is_resource_tracker(self) -> bool:
         """Whether it is the helper that multiprocessing starts beside a job's own processes."""
         return is_resource_tracker(self.words)
+
+    @cached_property
+    def is_of_multiprocessing(self) -> bool:
+        """Whether multiprocessing has started it: no program of its own."""
+        return starts_for_multiprocessing(self.words)
 
     @cached_property
     def launcher(self) -> str | None:
@@ -157,6 +166,26 @@ def find_own_processes(processes: ProcessTable) -> set[int]:
         *(one.pid for one in processes_above(processes, me)),
         *processes_below(processes, {me}),
     }
+
+
+_MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
+_LIBRARIES = (b"libtorch", b"/ray/_raylet.")  # of what makes a Python a job
+
+
+def has_library(one: Process) -> bool:
+    """Return whether a process has loaded what makes a Python a part of a job."""
+    if one.state in "ZXD":  # to read what it has mapped might take for ever
+        return False
+    try:
+        maps = within(_MAPS_LIMIT, _read_maps, one.pid)
+        return any(library in maps for library in _LIBRARIES)
+    except (OSError, TimeoutError):
+        return False
+
+
+def _read_maps(pid: int) -> bytes:
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        return file.read(LARGEST)
 
 
 def _read_process(pid: int, about: Stat) -> Process:

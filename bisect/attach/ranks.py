@@ -14,7 +14,7 @@ of them tells is unknown; it is never made up.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base import launcher_env
@@ -52,6 +52,7 @@ class Rank:
     by: str = ""
     master: str = ""  # the host where ranks meet, where its frames tell it
     twin: int | None = None  # the pid of another local rank that has its number
+    keeper: int | None = None  # the pid of a program that has started it, and keeps it alive
 
 
 def ranks_from_environment(processes: ProcessTable, spared: Collection[int] = ()) -> list[Rank]:
@@ -77,6 +78,48 @@ def ranks_from_environment(processes: ProcessTable, spared: Collection[int] = ()
         Rank(pid, None, launcher=processes[pid].ppid, by="launch") for pid in hidden - ranks.keys()
     ]
     return [*ranks.values(), *_ranks_of_lightning(processes, {*claimed, *spared}), *unknown]
+
+
+def replace_supervisors(
+    processes: ProcessTable, ranks: Sequence[Rank], has_library: Callable[[Process], bool]
+) -> list[Rank]:
+    """Return the ranks; in place of one that has loaded nothing by which ranks meet, and has
+    started one program of its number that has (`has_library`), that program: it is kept alive.
+    """
+    found = []
+    for rank in ranks:
+        if rank.by == "environment" and not has_library(processes[rank.pid]):
+            started = [one for one in list_programs_below(processes, rank) if has_library(one)]
+            if len(started) == 1:
+                rank = replace(rank, pid=started[0].pid, keeper=rank.pid)
+        found.append(rank)
+    return found
+
+
+def list_programs_below(processes: ProcessTable, rank: Rank) -> list[Process]:
+    """Return the topmost programs of Python that the process of a rank, or what keeps it alive, has
+    started, itself or by others (a shell), with its number; not what was forked, nor what
+    multiprocessing has started.
+    """
+    variable = DIALECTS[rank.dialect].rank if rank.dialect in DIALECTS else ""
+    above = processes[rank.keeper or rank.pid]
+    number = (above.environ or {}).get(variable)
+    found: list[Process] = []
+    ahead = [above.pid]
+    while ahead:
+        parent = ahead.pop()
+        for one in processes.values():
+            if one.ppid != parent or one.is_monitor or one.is_resource_tracker:
+                continue
+            if not one.python:
+                ahead.append(one.pid)
+            elif (
+                one.words != above.words
+                and not one.is_of_multiprocessing
+                and (one.environ or {}).get(variable) == number
+            ):
+                found.append(one)
+    return sorted(found, key=lambda one: one.pid)
 
 
 def _unreadable_ranks(processes: ProcessTable, taken: Collection[int]) -> set[int]:

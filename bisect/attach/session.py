@@ -23,11 +23,12 @@ from ..base.addresses import host_of, is_loopback
 from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
-from ..base.launchers import SRUN, find_typed_launcher
+from ..base.launchers import LAUNCHERS, SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
 from ..base.rank_facts import LostNode
 from ..base.words import format_count, join_lines, terminal_width
+from ..monitor.asked_hosts import HostsAnswer, Judged, Question
 from ..monitor.child_processes import start_report_maker
 from ..monitor.ending import ProcessFamily
 from ..report.terminal import culprit_stack
@@ -40,12 +41,19 @@ from .answer import (
     hang_lines,
     moving_lines,
 )
-from .inquiry import Inquiry
+from .inquiry import Inquiry, ask_nodes
 from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job, find_jobs
 from .judgement import Judgement, judge_nodes
 from .node_facts import NodeFacts, look_at_job
-from .nodes import NodeAnswer, RemoteJob, add_ranks_of_idle_hosts, merge_nodes
+from .nodes import (
+    NodeAnswer,
+    RemoteJob,
+    add_ranks_of_idle_hosts,
+    find_launched_hosts,
+    find_slurm_job,
+    merge_nodes,
+)
 from .processes import ProcessTable
 from .unreadable_stacks import (
     find_denial,
@@ -71,7 +79,7 @@ async def answer_for_nodes(
     """Say what the machines tell together, in words or as JSON; return the exit status, and what
     was found. `began` is when they were asked; `ends`: the job is to be ended after that.
     """
-    addresses = await _resolve([one.node.name for one in answers if _is_refused(one)])
+    addresses = await _resolve([one.node.name for one in answers if one.facts is None])
     found = add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
     status, where = await give_answer(
         found,
@@ -84,6 +92,43 @@ async def answer_for_nodes(
     if where:
         await start_report_maker(where)
     return status, found
+
+
+_HOSTS_LIMIT = 20.0  # seconds for each host
+
+
+async def ask_launched_hosts(question: Question) -> HostsAnswer:
+    """Return what the hosts tell together on which a launcher has started ranks that nobody
+    watches.
+    """
+    if question.slurm:
+        job = await find_slurm_job(question.slurm, None, {})
+    else:
+        job = find_launched_hosts(question.clients, question.own, question.only)
+    began = time.monotonic()
+    answers = await ask_nodes(job, _HOSTS_LIMIT)
+    if not any(one.facts and one.facts.ranks and not _only_helps(one.facts) for one in answers):
+        idle = [one.node.name for one in answers if one.has_no_job or one.facts]
+        silent = [one for one in answers if one.facts is None and not one.has_no_job]
+        troubles = [f"{one.node.name} is not seen: {one.trouble}" for one in silent]
+        said = [f"no rank of the job runs on {', '.join(idle)}"] if idle else []
+        trouble = "; ".join([*said, *troubles[:2]]) or "no rank runs there"
+        return HostsAnswer(trouble=trouble, starts_nobody=(*said, *troubles) if idle else ())
+    addresses = await _resolve([one.node.name for one in answers if one.facts is None])
+    found = add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
+    if found.moving:
+        moves = [facts for facts in found.ranks if facts.rank in found.moving]
+        what = f": {moves[0].moved}" if moves and moves[0].moved else ""
+        return HostsAnswer(goes_on=f"rank {found.moving[0]} is at work{what}")
+    if found.verdict.outcome == "slow":
+        return HostsAnswer(goes_on="a rank computes")
+    return HostsAnswer(Judged(found.verdict, found.facts, found.ranks, found.graph))
+
+
+def _only_helps(node: NodeFacts) -> bool:
+    """Return whether all that runs there is what starts ranks for a launcher elsewhere (orted)."""
+    helper = os.path.basename(node.command[0]) if node.command else ""
+    return node.launcher is not None and any(helper in one.helpers for one in LAUNCHERS)
 
 
 _ASK_LIMIT = 240.0  # seconds for a person to say whether the ranks are to be ended
@@ -143,6 +188,9 @@ def judge_answers(
     if job.is_slurms:
         nodes = [replace(node, command=_command_with_srun(node, len(job.nodes))) for node in nodes]
     unseen = [one for one in answers if not one.facts and not one.has_no_job]
+    known = addresses or {}
+    # To where nobody has a connection no rank has come yet, or it is lost.
+    are_left = all(_is_left(nodes, known.get(one.node.name, ())) for one in unseen)
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
     notes += [f"nothing of the job runs on {name}" for name in idle]
@@ -154,7 +202,8 @@ def judge_answers(
         found = found if missed.verdict.ranks.stuck else missed
     verdict = found.verdict
     # Who is absent here may be on a machine that could not be asked.
-    if unseen and verdict.cause is not None and verdict.cause.id in _CAUSES_OF_ABSENCE:
+    may_be_there = bool(unseen) and not are_left
+    if may_be_there and verdict.cause is not None and verdict.cause.id in _CAUSES_OF_ABSENCE:
         verdict = replace(verdict, cause=None)
     ranks = verdict.ranks
     is_absent = {*ranks.culprit} <= {*ranks.never_started}

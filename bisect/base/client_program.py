@@ -1,14 +1,20 @@
-"""A program on this machine that starts tasks of ours on others (ssh, srun, kubectl): what its
-tasks print, a line at a time, and what they are told.
+"""A program on this machine that starts tasks on others (ssh, srun, kubectl). Of one that starts
+tasks of ours: what these print, a line at a time, and what they are told. Of an ssh that a launcher
+has started: which host it reaches, and how.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
 import resource
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from .launchers import BY_PROGRAM, BY_STARTER
 
 MOST_LINE = 1 << 20  # bytes of a line that a task says; what prints a longer one is none of ours
 _MOST_ERRORS = 4096  # bytes of the end of what it says on stderr
@@ -126,3 +132,71 @@ async def _read_errors(client: ClientProgram) -> None:
     assert client.process.stderr is not None
     while block := await client.process.stderr.read(4096):
         client.errors = (client.errors + block.decode(errors="replace"))[-_MOST_ERRORS:]
+
+
+class SshClient(NamedTuple):
+    """An ssh that starts a part of a job on another host."""
+
+    host: str  # as its command names it, perhaps with a user
+    options: tuple[str, ...]  # by which that host is reached, and nothing else is changed
+    remote: str  # the command on that host
+
+
+_WITH_VALUE = "BbcDEeFIiJLlmOoPpQRSWw"  # letters of ssh(1), OPTIONS, that a value follows
+_REACH_BY = "FiJlp"  # those that say how the host is reached
+_REACH_BY_NAMES = re.compile(
+    r"(?:HostName|Port|User|IdentityFile|IdentitiesOnly|ProxyJump|ProxyCommand|UserKnownHostsFile"
+    r"|GlobalKnownHostsFile|StrictHostKeyChecking|HostKeyAlias|AddressFamily|ConnectTimeout"
+    r"|CheckHostIP|LogLevel)\b",
+    re.IGNORECASE,
+)
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*t?|.+\.(?:py|sh)")
+_SHELL = ("bash", "sh", "zsh", "ksh")
+_STARTS_RANKS = {*BY_PROGRAM, *BY_STARTER, "hydra_pmi_proxy", "hydra_bstrap_proxy"}
+
+
+def read_ssh_client(words: Sequence[str]) -> SshClient | None:
+    """Return which host an ssh reaches, by the words of its command; None for any other program,
+    and for an ssh that starts neither a Python, nor a script, nor what starts ranks: a tunnel, a
+    copy of files, git.
+    """
+    if not words or os.path.basename(words[0]) not in ("ssh", "rsh"):
+        return None
+    options: list[str] = []
+    host, at = "", 1
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.startswith("-") or word == "-":
+            if host:
+                at -= 1
+                break
+            host = word
+        elif word == "--":
+            host = host or "".join(words[at : at + 1])
+            at += 1
+            break
+        else:
+            letter, value = _find_valued_letter(word)
+            if letter and not value:
+                value = "".join(words[at : at + 1])
+                at += 1
+            if letter in {*_REACH_BY} or (letter == "o" and _REACH_BY_NAMES.match(value)):
+                options += [f"-{letter}", value]
+    remote = " ".join(words[at:])
+    return SshClient(host, tuple(options), remote) if host and _may_start_ranks(remote) else None
+
+
+def _find_valued_letter(word: str) -> tuple[str, str]:
+    """Return the letter among those of one word that a value follows, and what of the value stands
+    in the same word; "" for none.
+    """
+    for at, letter in enumerate(word[1:], 2):
+        if letter in _WITH_VALUE:
+            return letter, word[at:]
+    return "", ""
+
+
+def _may_start_ranks(remote: str) -> bool:
+    names = [os.path.basename(word.strip("\"'(){};")) for word in remote.split()]
+    return any(n in _STARTS_RANKS or n in _SHELL or _PYTHON.fullmatch(n) for n in names if n)

@@ -385,9 +385,11 @@ class Verdict(Event, kind="verdict", outer=("outcome", "ends")):
     ends: bool = False  # the job is ended for it
     proof: str = ""
     run_dir: str = ""
-    # Outside alone:
-    job: str | None = None  # which of several
-    unseen_in: str | None = None  # the run folder, where its monitor prints elsewhere
+    job: str | None = None  # outside alone: which of several
+
+
+class HeldBack(Event, kind="held back", outer=()):
+    """Nothing moves on this node, and what ranks of other nodes do is not seen: judged later."""
 
 
 class Paused(Event, kind="paused"):
@@ -430,6 +432,14 @@ class Watches(Event, kind="watches", outer=("pid", "run_dir", "folder", "titles"
     run_dir: str
     folder: str = ""  # of its socket
     titles: Mapping[Rank, str] = {}  # of the checkpoints, by number
+
+
+class Answered(Event, kind="answered", outer=("text",)):
+    """What a monitor says of a verdict, where its own words go elsewhere than those of who watches
+    the launcher. Told outside, and not noted.
+    """
+
+    text: str
 
 
 # ---- what a monitor answers its ranks ----------------------------------------------------------

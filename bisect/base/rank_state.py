@@ -65,6 +65,7 @@ class RankState:
     # how it ended
     finished: bool = False  # all it had to do is done
     left: bool = False
+    said_goodbye: bool = False  # as a Python does that comes to its end
     left_at: float | None = None
     ended_at: float | None = None  # as its goodbye says, or else its monitor
     status: int | None = None
@@ -375,6 +376,7 @@ class NodeRanks:
         member.stays.close_all(event.at, is_left=True)
 
     def _on_bye(self, member: RankState, event: events.Bye) -> None:
+        member.said_goodbye = True
         member.status = member.status if event.status is None else event.status
         member.error, member.traceback = event.error, event.traceback or ""
         member.usage, member.finished = bool(event.usage), event.finished

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import socket
 
     from ..front.watcher_socket import WatcherSocket
+    from ..monitor.asked_hosts import HostsAnswer, Question
     from ..monitor.watcher import SupervisedCommand
 
 
@@ -245,4 +246,12 @@ def _around(
         joins_nodes=args.nodes != "off",
         since=began,
         starter=starter,
+        ask_hosts=_ask_hosts,
     )
+
+
+async def _ask_hosts(question: Question) -> HostsAnswer:
+    """Return what the other hosts of the command say."""
+    from ..attach.session import ask_launched_hosts
+
+    return await ask_launched_hosts(question)

@@ -13,6 +13,7 @@ from ..base.words import format_ranks
 from .case import Case, Progress
 from .collectives.common_path import (
     CollectivePlace,
+    describe_group_loop,
     describe_phases,
     describe_root,
     describe_undecided,
@@ -334,7 +335,8 @@ def _part_in_collectives(case: Case, places: Sequence[CollectivePlace]) -> _Blam
     few = split.few if split is not None else find_few(places)
     if few and len({place.key for place in few}) == 1 and (split is None or split.is_clear):
         named = tuple(place.rank for place in few)
-        root = "" if split is not None and split.condition else describe_root(few, places)
+        has_condition = split is not None and bool(split.condition)
+        root = "" if has_condition else describe_root(few, places) or describe_group_loop(few)
         if root and len(places) < _FEWEST:
             return None
         if root:

@@ -57,13 +57,16 @@ class Disagreement:
     others: tuple[RankId, ...]
     call: str  # "broadcast"
     sentence: str
-    # Of a call, of a group, of one whose members alone meet, or where all meet.
-    about: Literal["root", "members", "local", "meeting"]
+    # Of a call, of a group, of one whose members alone meet, of one that logs know, or where all
+    # meet.
+    about: Literal["root", "members", "local", "made", "meeting"]
 
     @property
     def is_sure(self) -> bool:
-        """Whether no log tells more: a group that its members alone make waits for nobody else."""
-        return self.about == "local"
+        """Whether no log tells more: a group that its members alone make waits for nobody else, and
+        of groups under one name with other members logs tell themselves.
+        """
+        return self.about in ("local", "made")
 
 
 class _Meaning(NamedTuple):
@@ -121,9 +124,30 @@ def find_disagreement(
     calls = {place.rank: place.call for place in places}
     return (
         _compare_local_groups(local, calls)
+        or _compare_known_groups(members, calls)
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
     )
+
+
+def _compare_known_groups(
+    known: Mapping[RankId, Mapping[str, Sequence[int]] | None], calls: Mapping[RankId, str]
+) -> Disagreement | None:
+    """Return which ranks have made, as their logs say, a group of some that has other members under
+    its name elsewhere, wherever they stand by now; None where they are not the fewer.
+    """
+    names = {name for groups in known.values() for name in groups or () if name.isdecimal()}
+    for name in sorted(names - {DEFAULT_GROUP}, key=int):
+        made = {r: tuple(groups[name]) for r, groups in known.items() if groups and name in groups}
+        meanings = {
+            rank: _Meaning(name, shown, f"have made group {name} of ranks {shown}")
+            for rank, members in made.items()
+            if (shown := f"[{', '.join(map(str, members))}]")
+        }
+        found = _compare_meanings("members", meanings, calls) if {*made} <= {*calls} else None
+        if found is not None and 2 * len(found.ranks) < len(made):
+            return replace(found, about="made")
+    return None
 
 
 def _compare_meanings(

@@ -9,6 +9,7 @@ whether the store answers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ..base.addresses import host_of, port_of
@@ -74,6 +75,18 @@ def find_node_rendezvous(view: ProcessSnapshot) -> NodeRendezvous | None:
     others = tuple(sorted({_name_end(one): host_of(one.peer) for one in served}.values()))
     size = count_nodes(look.command)
     return NodeRendezvous(place, size, others if serves else None, serves or bool(mine))
+
+
+_AGENT = re.compile(r"torch/distributed/elastic/agent/server/api\.py$")
+
+
+def is_past_its_ranks(looks: Sequence[Look]) -> bool:
+    """Return whether an agent waits until those of other nodes have come to the end too: its own
+    ranks have ended well (SimpleElasticAgent._exit_barrier).
+    """
+    view = merge_looks(looks)
+    frames = view.frames if view is not None else ()
+    return any(_AGENT.search(f.file) and f.name.endswith("_exit_barrier") for f in frames)
 
 
 _DNS = "53"

@@ -56,6 +56,29 @@ def find_left_logs(pids: Iterable[int], since: float) -> list[LeftLog]:
     return sorted(found, key=lambda log: -log.written)
 
 
+def find_repeated_failure(path: str) -> LeftLog | None:
+    """Return the last error by which Pythons that write to this file have ended, and how many have
+    ended by one like it; None where none has. May block.
+    """
+    found = _read_tail(path)
+    if found is None:
+        return None
+    lines, written = found
+    errors: list[str] = []
+    is_inside = False
+    for line in lines:
+        if line.startswith("Traceback (most recent call last):"):
+            is_inside = True
+        elif is_inside and line.strip() and not line[0].isspace():
+            is_inside = False
+            errors += [line.strip()] if ERROR_LINE.fullmatch(line.strip()) else []
+    if not errors:
+        return None
+    alike = [_leave_out_numbers(line) for line in errors]
+    error = mask_text(errors[-1])[:_LONGEST]
+    return LeftLog(path, error, alike.count(alike[-1]), written)
+
+
 def _list_logs(folder: str, opened: Collection[str], since: float) -> Iterator[str]:
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder))[:_MOST_ENTRIES]:
@@ -69,9 +92,27 @@ def _list_logs(folder: str, opened: Collection[str], since: float) -> Iterator[s
 
 def read_left_log(path: str) -> LeftLog | None:
     """Return what a log ends with and how often it says so, None if that is no error. May block."""
+    found = _read_tail(path)
+    if found is None:
+        return None
+    lines = [line.strip() for line in found[0] if line.strip()]
+    if not lines or not ERROR_LINE.fullmatch(lines[-1]):
+        return None
+    alike = [*map(_leave_out_numbers, lines)]
+    return LeftLog(path, mask_text(lines[-1])[:_LONGEST], alike.count(alike[-1]), found[1])
+
+
+def _leave_out_numbers(line: str) -> str:
+    return re.sub(r"\d+", "#", line)
+
+
+def _read_tail(path: str) -> tuple[list[str], float] | None:
+    """Return the last lines of a file, and when it was written; None where it cannot be read."""
     try:
         with open(path, "rb") as file:
-            written = os.fstat(file.fileno()).st_mtime
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                return None
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
             file.seek(start)
             data = file.read(_TAIL)
@@ -79,8 +120,4 @@ def read_left_log(path: str) -> LeftLog | None:
         return None
     # Half a line may hold a secret without the name that gives it away.
     text = (data.partition(b"\n")[2] if start else data).decode(errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines or not ERROR_LINE.fullmatch(lines[-1]):
-        return None
-    alike = [re.sub(r"\d+", "#", line) for line in lines]
-    return LeftLog(path, mask_text(lines[-1])[:_LONGEST], alike.count(alike[-1]), written)
+    return text.splitlines(), about.st_mtime

@@ -13,6 +13,7 @@ from ..rank.our_folders import is_own_folder, make_new
 
 FOLDER_PREFIX = "hangbisect-run-"
 INTERRUPTED = "interrupted"  # beside the socket, once the command was told to end
+ALL_HOSTS = "all-hosts.json"  # what the watcher has heard of hosts that no monitor sees
 
 
 class WatcherSocket(NamedTuple):
@@ -55,8 +56,9 @@ def remove_watcher_socket(made: WatcherSocket) -> None:
     """Remove the folder, unless files of a run had to stay in it."""
     with contextlib.suppress(OSError):
         os.unlink(made.path)
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(made.folder, INTERRUPTED))
+    for name in (INTERRUPTED, ALL_HOSTS):
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(made.folder, name))
     with contextlib.suppress(OSError):
         for name in os.listdir(made.folder):  # numbers that its jobs have (monitor/job.py)
             if name.startswith("job-"):

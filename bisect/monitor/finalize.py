@@ -37,6 +37,7 @@ from .verdict_output import (
 
 if TYPE_CHECKING:
     from ..link.messages import Judged
+    from .asked_hosts import ToldOfHosts
     from .clocks import Overdue
     from .job import Job
     from .server import Server
@@ -186,7 +187,12 @@ async def _judge_with_others(
             here, seen = _judge_facts(job, ended, here.facts, seen, due)
             answer = await _hear_others(job, here, ended, inquiry)
     if answer is None and not inquiry:
-        if _sees_too_little(job, here.verdict, ended, here.proof):
+        told = read_told_of_hosts(job, here, ended)
+        if told is not None and told.verdict is not None:
+            proof = "all hosts show it" if told.verdict.outcome == "hang" else ""
+            told_by = "the watch around the launcher"
+            return replace(here, verdict=told.verdict, proof=proof, told_by=told_by)
+        if told is not None or _sees_too_little(job, here.verdict, ended, here.proof):
             _hold_back(job, seen)
             return None
         return here
@@ -205,6 +211,24 @@ async def _judge_with_others(
         return Judgement(verdict, joint.facts, joint.ranks, joint.graph, proof, is_over)
     told_by = answer.lead or "another node"
     return replace(here, verdict=verdict, proof=proof, is_step_over=is_over, told_by=told_by)
+
+
+def read_told_of_hosts(job: Job, here: Judgement, ended: Ended) -> ToldOfHosts | None:
+    """Return what the watch around the launcher has heard of hosts that no monitor sees, since all
+    ranks here can only wait for theirs; None where it has heard nothing, or not lately.
+    """
+    if ended not in NOTHING_MOVES or not _can_only_wait_for_others(job, here.verdict):
+        return None
+    from .asked_hosts import read_told
+
+    moved = max((member.moved_at for member in job.members), default=0.0)
+    each = (told for path in job.outer.paths if (told := read_told(path)) is not None)
+    told = next((one for one in each if one.at > moved), None)
+    if told is None or (
+        told.verdict is None and time.monotonic() > told.at + 2 * OTHER_NODES_LIMIT
+    ):
+        return None
+    return told
 
 
 async def _hear_others(job: Job, here: Judgement, ended: Ended, inquiry: int) -> Judged | None:
@@ -295,12 +319,17 @@ def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bo
     """
     if not job.runs_script or ended not in NOTHING_MOVES or proof:
         return False
-    awaits_others = not (verdict.ranks.culprit or verdict.ranks.stuck or verdict.ranks.dead)
-    # Rank 0 may be late to serve it.
-    awaits_others = awaits_others or bool(verdict.waits_for and verdict.waits_for.kind == "store")
-    is_part = len(verdict.seen_ranks) < verdict.world_size and not job.is_trial
     is_soon = (verdict.seconds.still or 0.0) < OTHER_NODES_LIMIT
-    return bool(job.failures.short_of) or (awaits_others and is_part and is_soon)
+    return bool(job.failures.short_of) or (_can_only_wait_for_others(job, verdict) and is_soon)
+
+
+def _can_only_wait_for_others(job: Job, verdict: Verdict) -> bool:
+    """Return whether none of the ranks that are seen may be to blame, and they are a part of all.
+    Who waits for the store may wait for rank 0, which is late to serve it.
+    """
+    awaits_others = not (verdict.ranks.culprit or verdict.ranks.stuck or verdict.ranks.dead)
+    awaits_others = awaits_others or bool(verdict.waits_for and verdict.waits_for.kind == "store")
+    return awaits_others and len(verdict.seen_ranks) < verdict.world_size and not job.is_trial
 
 
 def _is_too_early(job: Job, judged: Judged, ended: Ended) -> bool:
@@ -356,6 +385,7 @@ def _hold_back(job: Job, seen: Snapshot) -> None:
             f"seen from here: judged once nothing has moved for {OTHER_NODES_LIMIT:.0f} s"
         )
     job.held_back = HeldBack(time.monotonic(), seen)
+    job.note(None, events.HeldBack())
     _look_again_later(job)
 
 

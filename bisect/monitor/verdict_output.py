@@ -61,8 +61,11 @@ def print_verdict(
         return lines
     if job.settings["json"]:
         job.print_answer(json.dumps(to_json(verdict), ensure_ascii=False))
-    else:
-        job.print_answer("\n".join([*lines, *stack]))
+        return lines
+    text = "\n".join([*lines, *stack])
+    launcher = int(job.place["launcher_pid"])
+    if verdict.outcome == "ok" or not job.outer.hand_over(text, launcher):
+        job.print_answer(text)
     return lines
 
 

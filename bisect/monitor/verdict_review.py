@@ -5,10 +5,12 @@ proof or a time limit that came later, and a hang is taken back where its culpri
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
+from ..base.outcomes import STANDS_STILL
 from . import clocks
 from .finalize import close_job, find_later_proof, is_long_still, reopen_job
 from .rank_exits import GONE_TOGETHER, find_job_end, was_asked_to_end
@@ -16,6 +18,7 @@ from .rank_exits import GONE_TOGETHER, find_job_end, was_asked_to_end
 if TYPE_CHECKING:
     from ..base.identity import RankId
     from ..base.rank_facts import Ended
+    from ..base.rank_state import RankState
     from .job import Job
     from .server import Server
 
@@ -36,11 +39,27 @@ class VerdictReview:
         job, verdict = self._job, self._job.verdict
         if verdict is None or not self.is_silent() or ended == "interrupted":
             return
-        gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
-        first = min(gone, key=lambda member: member.left_at or 0.0, default=None)
+        first = self._find_first_gone()
         gave_up = first is not None and first.rank in job.find_members(verdict.ranks.waiting)
-        if not job.runs_script or (ended == "crash" and not gave_up):
+        if not job.runs_script or (ended == "crash" and not (gave_up or self.was_put_to_an_end())):
             self.void_verdict()
+
+    def _find_first_gone(self) -> RankState | None:
+        """Return the rank that ended first since the verdict, None for none."""
+        job = self._job
+        gone = [m for m in job.members if m.left_at is not None and m.left_at > job.closed_at]
+        return min(gone, key=lambda member: member.left_at or 0.0, default=None)
+
+    def was_put_to_an_end(self) -> bool:
+        """Return whether the first rank of a script that has ended since it stood still was ended
+        by others: it said no goodbye, as a Python does that comes to its end, and its status is
+        that of a SIGKILL or not known. Nothing of it has moved on then, and the verdict stays.
+        """
+        job, first = self._job, self._find_first_gone()
+        if first is None or job.verdict is None or job.verdict.outcome not in STANDS_STILL:
+            return False
+        is_unsaid = not (first.said_goodbye or first.finished or first.error)
+        return job.runs_script and is_unsaid and first.status in (-signal.SIGKILL, None)
 
     def is_silent(self) -> bool:
         """Return whether the job was left running by a verdict that nothing proves."""

@@ -288,6 +288,8 @@ class Watch:
         if ended is not None and may_have_failed(job, ended) and await was_started_again(job):
             await self._some_left("crash", is_known=True)
         elif ended == "done":
+            if job.verdict is not None and self._review.was_put_to_an_end():
+                return
             if job.verdict is not None:
                 reopen_job(job)  # it has got on since the last look
             await close_job(job, self.server, "done", Snapshot(map(make_rank_facts, job.members)))

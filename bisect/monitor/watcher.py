@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..base.rank_facts import Ended, RestartedProcess
     from ..base.verdict_facts import Verdict
     from ..front.watcher_socket import WatcherSocket
+    from .asked_hosts import Ask, AskedHosts
     from .ending import ProcessFamily
     from .job_activity import EndedChildren
     from .other_agents import OtherAgents
@@ -63,6 +64,7 @@ class SupervisedCommand:
     joins_nodes: bool = True  # the watches of other nodes, as far as there is a token
     since: float = field(default_factory=time.time)  # when it began, on the wall clock
     starter: int | None = None  # a socket to who started us: told everything; its end is ours
+    ask_hosts: Ask | None = None  # by whom other hosts are asked that the command reaches by ssh
 
 
 @dataclass
@@ -99,7 +101,6 @@ class LauncherSupervisor:
         self.has_ended = False
         self.is_stopped = False  # by us
         self._failed = False
-        self._printed_in: set[str] = set()  # run folders whose verdict we have printed
         self.tasks: set[int] = set()  # ranks that are not below the launcher
         self._told_node_wait = ""
         self._wake = asyncio.Event()
@@ -109,6 +110,7 @@ class LauncherSupervisor:
         self._ended: EndedChildren | None = None  # processes that come in the place of others
         self.reports: Any = None
         self.agents: OtherAgents | None = None  # of a job on several nodes, before it has ranks
+        self._hosts_asked: AskedHosts | None = None
 
     async def run(self) -> None:
         """Watch the command to its end, write what is known, and tell the front the status."""
@@ -153,7 +155,13 @@ class LauncherSupervisor:
         """Take in a message of a monitor, and pass it on to who started us."""
         event = events.decode(json.loads(data))
         self.heard.take(event)
-        if isinstance(event, events.Verdict | events.Hello | events.TakenBack):
+        if isinstance(event, events.Answered):
+            from .watcher_report import print_answer
+
+            print_answer(event.text)
+        if isinstance(event, events.TakenBack) and self._hosts_asked is not None:
+            self._hosts_asked.forget()
+        if isinstance(event, events.Verdict | events.Hello | events.TakenBack | events.HeldBack):
             self._wake.set()
         self._pass_on(data)
 
@@ -217,16 +225,13 @@ class LauncherSupervisor:
             await self._take_back(now)
 
     async def _follow_monitors(self, now: float) -> None:
-        """Ranks have spoken: their monitors judge; see that the verdict reaches our reader."""
+        """Ranks have spoken: their monitors judge; the hosts are asked that none of these sees."""
         if self.heard.ends and self.around.on_hang == "end":
             self.at.ranks_ended = self.at.ranks_ended or now
             if now > self.at.ranks_ended + ENDED_RANKS_LIMIT:
                 self.stop()  # a shell goes on behind its ranks (`torchrun ... | tee log`)
-        for folder in self.heard.unprinted - self._printed_in:
-            self._printed_in.add(folder)
-            from .watcher_report import print_verdict_again
-
-            print_verdict_again(Path(folder))
+        if self.heard.is_held_back and self.verdict is None:
+            await self.hosts.answer_monitors()
 
     def _pause(self, now: float) -> float:
         """Return the seconds between two samples: the longer it has run, the more seldom."""
@@ -284,7 +289,7 @@ class LauncherSupervisor:
         if self._is_held():
             at.skip(time.monotonic(), 0.0)
             return
-        outside = await self._look()
+        outside = await self.look()
         moved = outside.moved()
         if self._is_out_of_our_hands():
             return
@@ -292,7 +297,10 @@ class LauncherSupervisor:
             self._tell_node_wait(outside)
             await self._join_agents(outside)
         is_limit = ended == "limit"
-        if (moved or outside.sees_nothing) and not is_limit:
+        if outside.sees_nothing and not moved and await self.hosts.judge(outside):
+            return
+        sees_nothing = outside.sees_nothing and not self.hosts.starts_nobody
+        if (moved or sees_nothing) and not is_limit:
             return
         # Its agent meets those of other nodes first, and we do not see whether they come.
         is_soon = time.monotonic() - at.stirred < OTHER_NODES_LIMIT
@@ -302,14 +310,14 @@ class LauncherSupervisor:
         if is_limit and outside.rank_of and not moved:
             ended = "late"
         judged, is_sure = await self._judge_here(outside, ended, since)
-        if ended == "still" and self._may_go_on(judged):
+        if ended == "still" and self.may_go_on(judged):
             return
         told: tuple[LauncherJudgement, str] | None = judged, ""
         if self.agents is not None and self.verdict is None:
             told = await self._hear_agents(judged, ended, is_late=not waits)
         if told is not None:
             is_to_end = around.on_hang == "end" and (is_sure or is_limit)
-            await self._close(outside, told[0], is_to_end, told[1])
+            await self.close(outside, told[0], is_to_end, told[1])
 
     def _is_out_of_our_hands(self) -> bool:
         """Return whether monitors judge by now, the command has ended, or it was stopped."""
@@ -332,6 +340,7 @@ class LauncherSupervisor:
             at.looked - at.stirred,
             since,
             self._find_restarted(),
+            self.hosts.starts_nobody,
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
@@ -341,7 +350,7 @@ class LauncherSupervisor:
             judged = (replace(verdict, outcome="silent"), *judged[1:])
         return judged, is_tried or is_proved
 
-    def _may_go_on(self, judged: LauncherJudgement) -> bool:
+    def may_go_on(self, judged: LauncherJudgement) -> bool:
         """Return whether what stands still waits for work, or wakes by itself before long: not if
         it sleeps until it starts what has ended by an error again and again.
         """
@@ -355,6 +364,14 @@ class LauncherSupervisor:
         return bool(describe_waiting_for_work(seen.ranks)) or any(
             wakes_soon(facts, seen.waits.get(facts.rank), limit) for facts in seen.ranks
         )
+
+    @property
+    def hosts(self) -> AskedHosts:
+        if self._hosts_asked is None:
+            from .asked_hosts import AskedHosts
+
+            self._hosts_asked = AskedHosts(self)
+        return self._hosts_asked
 
     # ---- the watches of other nodes --------------------------------------------------------------
 
@@ -378,14 +395,14 @@ class LauncherSupervisor:
 
     async def _answer_agents(self, inquiry: int) -> None:
         """Look once more, and tell who leads the watches of all nodes, who has asked."""
-        outside = await self._look()
+        outside = await self.look()
         if self._is_out_of_our_hands():
             return
         judged, _ = await self._judge_here(outside, "still", self.at.stirred)
         told = await self._hear_agents(judged, "still", outside.moved(), inquiry)
         if told is not None:
             is_to_end = self.around.on_hang == "end" and told[0][0].outcome == "hang"
-            await self._close(outside, told[0], is_to_end, told[1])
+            await self.close(outside, told[0], is_to_end, told[1])
 
     async def _hear_agents(
         self,
@@ -418,12 +435,12 @@ class LauncherSupervisor:
             self._told_node_wait = waits
             print_line(f"No rank yet after {time.monotonic() - self.at.began:.0f} s: {waits}")
 
-    async def _close(
+    async def close(
         self,
         outside: LauncherSnapshot,
         judged: LauncherJudgement,
         is_to_end: bool,
-        told_by: str,
+        told_by: str = "",
     ) -> None:
         """Write and print the verdict, or who prints it; then end the job, or leave it."""
         from .watcher_report import print_line, report_from_outside
@@ -453,16 +470,19 @@ class LauncherSupervisor:
         from .watcher_report import print_line
 
         at = self.at
+        if self.hosts.has_judged:
+            await self.hosts.take_back()
+            return
         if now < at.looked + AFTER_A_VERDICT or at.stirred <= at.looked:
             return
         restarted = self._find_restarted()
         if restarted is not None and restarted.error:
             return  # what comes and goes moves nothing on
-        if moved := (await self._look()).moved():
+        if moved := (await self.look()).moved():
             self.verdict = None
             print_line(f"Taken back: it moves again ({moved}); watching on")
 
-    async def _look(self) -> LauncherSnapshot:
+    async def look(self) -> LauncherSnapshot:
         from .clocks import OTHER_NODES_LIMIT
         from .watcher_verdict import look_from_outside
 

@@ -44,7 +44,10 @@ class CommandEnd:
             await call_in_thread(self._its.family.end_for_good)
             await self._until_ended(STOP_LIMIT)
         status = exit_code(self._its.pid)  # it stays a zombie until we have left
-        if self._its.verdict is None and (self._heard.failed or not self._heard.ranks):
+        if status == 0 and self._its.hosts.has_judged:
+            self._its.hosts.forget()  # its ranks have ended well, wherever they were
+        is_void = self._its.hosts.is_void
+        if self._its.verdict is None and (self._heard.failed or not self._heard.ranks or is_void):
             await self._write_unspoken(status)
         self._say_what_nobody_told(status)
         if self._around.answers and not self._around.expects_words and self._heard.run_dirs:
@@ -85,10 +88,13 @@ class CommandEnd:
         from .watcher_verdict import make_unspoken_verdict
 
         around = self._around
-        if has_verdict(around):
+        is_void = self._its.hosts.is_void
+        if has_verdict(around) and not is_void:
             return
         how = "is gone" if status is None else f"ended with status {status}"
         note = f"no rank spoke to the watch; the command {how}"
+        if is_void:
+            note = f"what all hosts showed was taken back, as they went on; the command {how}"
         if self._heard.failed:
             note = f"the watch failed; the command {how}: events.jsonl has the traceback"
         pipeline = pipeline_of(around.command) if around.expects_words else ""

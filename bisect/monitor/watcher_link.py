@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import socket
+import stat
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,7 +19,18 @@ from dataclasses import field
 from typing import Any
 
 from ..base import events
-from ..base.events import Event, Failed, Hello, Message, TakenBack, Verdict, Watches, encode_outer
+from ..base.events import (
+    Answered,
+    Event,
+    Failed,
+    HeldBack,
+    Hello,
+    Message,
+    TakenBack,
+    Verdict,
+    Watches,
+    encode_outer,
+)
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import BADNESS
 from ..base.proc import find_peer_pid
@@ -31,7 +43,7 @@ from ..front.watcher_socket import was_interrupted
 # search judges what they show together.
 TRIAL_VARIABLE = "HANGBISECT_TRIAL"
 
-_MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, Failed)
+_MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, HeldBack, Answered, Failed)
 _MOST_KEPT = 1 << 16  # messages for one that reads none
 _LAST_LIMIT = 2.0  # seconds for it to take the last ones
 
@@ -43,6 +55,7 @@ class SupervisorLink:
 
     def __init__(self, path: str) -> None:
         """`path` is that of its socket, "" if there is none."""
+        self.path = path
         self._unsent: deque[bytes] = deque(maxlen=_MOST_KEPT)
         self._socket: socket.socket | None = None
         if path:
@@ -141,10 +154,25 @@ class SupervisorLinks:
         if self._job:
             message["job"] = self._job
         self._kept.append((event, message))
-        unseen = event.run_dir if isinstance(event, Verdict) else ""
         for link in self._links.values():
-            seen = not unseen or link.sees_our_stderr()
-            link.send(event, message if seen else {**message, "unseen_in": unseen})
+            link.send(event, message)
+
+    def hand_over(self, text: str, launcher: int) -> bool:
+        """Have one of them print a verdict, where none prints where we do; return whether we need
+        not print it then: `launcher`, which started the ranks, hands on what we print, or nobody
+        reads it. A file that it does not read itself has readers of its own.
+        """
+        there = [link for link in self._links.values() if link.pid is not None]
+        if not there or any(link.sees_our_stderr() for link in there):
+            return False
+        event = Answered(text=text)
+        there[0].send(event, encode_outer(event) or {})
+        return there[0].pid is not None and not is_kept_file(2, launcher)
+
+    @property
+    def paths(self) -> list[str]:
+        """The sockets of the outer processes."""
+        return [*self._links]
 
     def pids(self) -> list[int]:
         """Return the outer processes that are there."""
@@ -163,6 +191,35 @@ class SupervisorLinks:
         """Send the last of it."""
         for link in self._links.values():
             link.close()
+
+
+def is_kept_file(descriptor: int, launcher: int) -> bool:
+    """Return whether what we print there stays in a file, and the process `launcher` does not read
+    that itself, to hand it on (torchrun --tee).
+    """
+    try:
+        ours = os.fstat(descriptor)
+        if not stat.S_ISREG(ours.st_mode):
+            return False
+        names = os.listdir(f"/proc/{launcher}/fd")
+    except OSError:
+        return True
+    for name in names:
+        with contextlib.suppress(OSError):
+            its = os.stat(f"/proc/{launcher}/fd/{name}")
+            is_same = (its.st_dev, its.st_ino) == (ours.st_dev, ours.st_ino)
+            if is_same and _reads(launcher, name):
+                return False
+    return True
+
+
+def _reads(pid: int, descriptor: str) -> bool:
+    """Return whether a process has a descriptor to read alone (proc_pid_fdinfo(5)). May raise
+    OSError.
+    """
+    with open(f"/proc/{pid}/fdinfo/{descriptor}") as file:
+        flags = next((line.split()[1] for line in file if line.startswith("flags:")), "1")
+    return int(flags, 8) & os.O_ACCMODE == os.O_RDONLY
 
 
 Hear = Callable[[bytes], None]
@@ -264,8 +321,7 @@ class JobProgress:
     outcomes: dict[str, str] = field(default_factory=dict)  # by job: one command may start several
     ending: set[str] = field(default_factory=set)  # the jobs that their monitor ends
     failed: bool = False  # a monitor failed: its ranks go on, and are not watched
-    # Run folders of verdicts that their monitor printed where our reader does not see it.
-    unprinted: set[str] = field(default_factory=set)
+    is_held_back: bool = False  # ranks of other nodes are not seen, and nothing moves here
 
     @property
     def ranks(self) -> dict[int, RankState]:
@@ -291,7 +347,10 @@ class JobProgress:
             if event.run_dir not in self.run_dirs:
                 self.run_dirs.append(event.run_dir)
             self.titles.update(event.titles)
+        elif isinstance(event, events.HeldBack):
+            self.is_held_back = True
         elif isinstance(event, events.Hello | events.TakenBack):
+            self.is_held_back = False
             self.outcomes.pop(event.job or "", None)  # of an attempt before
             self.ending.discard(event.job or "")
         elif isinstance(event, events.Verdict) and event.outcome in BADNESS:
@@ -305,5 +364,3 @@ class JobProgress:
         self.outcomes[job] = max(both, key=BADNESS.index)
         if event.ends:
             self.ending.add(job)
-        if event.unseen_in and event.outcome != "ok":
-            self.unprinted.add(event.unseen_in)

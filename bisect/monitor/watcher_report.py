@@ -110,15 +110,9 @@ def print_verdict_as_json(folder: Path) -> None:
         _write_text(1, json.dumps(verdict, ensure_ascii=False))
 
 
-def print_verdict_again(folder: Path) -> None:
-    """Print the verdict of a monitor whose own words go elsewhere, if it can be read."""
-    from ..report.run_reader.run_files import read_verdict
-    from ..report.terminal import replay_verdict
-
-    with suppress(OSError, ValueError):
-        data = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
-        if (verdict := read_verdict(data)[0]) is not None:
-            _write_text(2, "\n".join(replay_verdict(verdict, str(folder), terminal_width(2))))
+def print_answer(text: str) -> None:
+    """Print on stderr what a monitor says of a verdict, whose own words go elsewhere."""
+    _write_text(2, text.rstrip("\n"))
 
 
 def print_line(text: str) -> None:

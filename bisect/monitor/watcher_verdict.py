@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from ..base.checkpoints import Checkpoint
+from ..base.client_program import SshClient, read_ssh_client
 from ..base.command_words import find_meeting_place, pipeline_of, several_nodes
 from ..base.deadline import within
 from ..base.launcher_env import number
@@ -108,6 +109,7 @@ class LauncherSnapshot:
     shut_out: list[int] = field(default_factory=list)
     is_elsewhere: bool = False  # the launcher is, or was lately, a client of who starts the ranks
     has_clients: bool = False  # in one of these looks
+    ssh_clients: list[SshClient] = field(default_factory=list)  # each of which starts a part of it
     world_size: int = 0  # as the ranks' variables have it
 
     def find(self) -> list[int]:
@@ -115,6 +117,8 @@ class LauncherSnapshot:
         pids = [self.launcher, *sorted(family([self.launcher]))]
         clients = [pid for pid in pids if _is_client(pid)]
         self.has_clients = self.has_clients or bool(clients)
+        reached = map(read_ssh_client, map(words_of, clients))
+        self.ssh_clients = [one for one in reached if one is not None]
         self.is_elsewhere = self.is_elsewhere or self.has_clients
         if self.is_elsewhere and self.mark:
             started = (marked(OUTER_VARIABLE, self.mark) | find_srun_tasks(clients)) - {os.getpid()}
@@ -288,6 +292,7 @@ async def judge_from_outside(
     still: float | None = None,
     late_since: float | None = None,
     restarted: RestartedProcess | None = None,
+    notes: Sequence[str] = (),
 ) -> LauncherJudgement:
     """Return the verdict on a job of which no rank has spoken, and what it rests on; `restarted`:
     what has ended again and again below it.
@@ -309,6 +314,7 @@ async def judge_from_outside(
         versions={"hangbisect": VERSION},
         machine=await read_machine(since=started),
         restarted=restarted,
+        notes=tuple(notes),
     )
     seen = Snapshot(ranks)
     if outside.rank_of and ended in NOTHING_MOVES:

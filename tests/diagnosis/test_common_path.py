@@ -352,6 +352,22 @@ def test_who_is_in_a_call_by_which_only_some_ranks_come_is_named(
     assert "`if rank == 2`" in " ".join(verdict.cause.matched)
 
 
+def in_loop(one: Look) -> Look:
+    """The same look; the job's own line stands in a loop."""
+    (thread,) = one.threads
+    frames = [replace(f, loop=(18, 22)) if f.name == "train" else f for f in thread.frames]
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),))
+
+
+def test_who_makes_several_groups_in_a_loop_may_have_the_right_list_of_them() -> None:
+    past = (in_call("all_reduce", 40), in_call("all_reduce", 40))
+    one = in_call("new_group", 20, "_new_process_group_helper")
+    assert judged(past[0], one, past[1]).ranks.culprit == (1,)
+    verdict = judged(past[0], in_loop(one), past[1])
+    assert verdict.ranks.culprit == ()
+    assert any("another list of them" in note for note in verdict.notes)
+
+
 def test_with_the_condition_a_hook_of_one_rank_is_no_guess() -> None:
     hook = below("if me == 1", AFTER_A_BATCH, "on_train_batch_end")
     verdict = judged(BROADCAST, hook)

@@ -319,3 +319,34 @@ def test_groups_of_one_name_that_have_other_members_were_made_in_another_order()
     assert verdict.ranks.culprit == (2,)
     same = [uses(0, "1", (0, 1)), still(1, makes("2", "[1, 2]")), uses(2, "3", (0, 2))]
     assert judge_job(job("late", 3), same).ranks.culprit != (2,)
+
+
+def knows(number: int, one: Look, groups: dict[str, tuple[int, ...]]) -> RankFacts:
+    """A rank that stands so, and whose log knows these groups; it has used none of them lately."""
+    (facts,) = ran([[Call("all_reduce", "train.py:20")]])
+    (log,) = facts.collectives
+    return replace(still(number, one), collectives=(replace(log, groups=groups),))
+
+
+def test_so_they_were_where_nobody_stands_in_one_of_them_any_more() -> None:
+    ranks = [
+        knows(0, ALL_REDUCE, {"1": (0, 1)}),
+        knows(1, makes("2", "[1, 2]"), {"1": (0, 1)}),
+        knows(2, ALL_REDUCE, {"1": (1, 2), "0": (0, 1, 2)}),
+    ]
+    verdict = judge_job(job("late", 3), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+    # Their logs show another mismatch as well, as such groups make it later.
+    made = [
+        [Call("new_group", "train.py:20")] * n + [Call("barrier", "train.py:30")] for n in (1, 1, 2)
+    ]
+    later = [
+        replace(one, collectives=(replace(log, groups=one.collectives[0].groups),))
+        for one, facts in zip(ranks, ran(made), strict=True)
+        for log in facts.collectives
+    ]
+    assert judge_job(job("late", 3), later).ranks.culprit == (2,)
+    two = [knows(0, ALL_REDUCE, {"1": (0, 1)}), knows(1, ALL_REDUCE, {"1": (1, 2)})]
+    assert judge_job(job("late", 2), two).ranks.culprit != (1,)  # which of two nobody can tell

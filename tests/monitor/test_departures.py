@@ -16,6 +16,7 @@ import pytest
 from hangbisect.base.events import Ended
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.rank_state import NodeRanks
+from hangbisect.base.verdict_facts import Ranks
 from hangbisect.monitor.clocks import TimeLimits
 from hangbisect.monitor.rank_exits import (
     find_job_end,
@@ -25,6 +26,7 @@ from hangbisect.monitor.rank_exits import (
     note_slow,
     was_started_again,
 )
+from hangbisect.monitor.verdict_review import VerdictReview
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -271,3 +273,29 @@ def test_an_actor_that_a_fault_ended_has() -> None:
     left(members, 0, -signal.SIGSEGV, 1.0).is_actor = True
     outer = SimpleNamespace(were_interrupted=lambda: False)
     assert find_job_end(job(members, outer=outer)) == "crash"
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "outcome", "stays"),
+    [
+        (-signal.SIGKILL, False, "silent", True),
+        (None, False, "hang", True),
+        (None, True, "silent", False),  # it has come to its end by itself
+        (0, False, "silent", False),
+        (-signal.SIGSEGV, False, "silent", False),
+        (1, False, "silent", False),
+        (-signal.SIGKILL, False, "crash", False),
+    ],
+)
+def test_a_rank_that_stood_still_and_was_ended_by_others_says_nothing_new(
+    status: int | None, said: bool, outcome: str, stays: bool
+) -> None:
+    members = told()
+    left(members, 0, status, 20.0).said_goodbye = said
+    verdict = SimpleNamespace(outcome=outcome, ranks=Ranks(culprit=(0,), waiting=(1,)))
+    judged: Any = job(members, verdict=verdict, closed_at=10.0, runs_script=True, was_ended=False)
+    judged.find_members = set
+    review = VerdictReview(judged, server=None, is_held=lambda: False)  # type: ignore[arg-type]  # none is asked
+    assert review.was_put_to_an_end() is stays
+    review.forget_silence("crash")
+    assert (judged.verdict is None) is (outcome == "silent" and not stays)

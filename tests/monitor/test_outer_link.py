@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 from hangbisect.base.events import decode
-from hangbisect.monitor.watcher_link import SupervisorLinks
+from hangbisect.monitor import watcher_link
+from hangbisect.monitor.watcher_link import SupervisorLink, SupervisorLinks, is_kept_file
 
 HELLO = {"t": "hello", "rank": 0, "pid": 4711, "at": 1.0, "environment": {"TOKEN": "x"}}
 VERDICT = {"t": "verdict", "outcome": "hang", "ends": True}
@@ -96,3 +98,36 @@ def test_a_part_of_the_watch_that_failed_is_not_the_watch(outers: list[Outer]) -
     links.tell(decode({"t": "failed", "traceback": "..."}))
     links.close()
     assert outers[0].heard() == [{"t": "failed"}]
+
+
+def test_where_a_launcher_hands_on_what_we_print_one_outer_process_prints_it(
+    outers: list[Outer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = SupervisorLinks(outers[0].path)
+    links.add(outers[1].path)
+    monkeypatch.setattr(SupervisorLink, "sees_our_stderr", lambda link: False)
+    monkeypatch.setattr(watcher_link, "is_kept_file", lambda descriptor, launcher: False)
+    assert links.hand_over("HANG ...", 1)
+    assert outers[0].heard() == [{"t": "answered", "text": "HANG ..."}]
+    assert outers[1].heard() == []
+    monkeypatch.setattr(watcher_link, "is_kept_file", lambda descriptor, launcher: True)
+    assert not links.hand_over("HANG ...", 1)  # who reads that file reads it there
+    assert outers[0].heard() == [{"t": "answered", "text": "HANG ..."}]
+    # One of several prints where we do: its reader has it.
+    its = {outers[1].path}
+    monkeypatch.setattr(SupervisorLink, "sees_our_stderr", lambda link: link.path in its)
+    assert not links.hand_over("HANG ...", 1)
+    assert outers[0].heard() == []
+    links.close()
+    assert not SupervisorLinks("").hand_over("HANG ...", 1)
+
+
+def test_a_file_that_the_launcher_reads_itself_is_handed_on(tmp_path: Path) -> None:
+    with (tmp_path / "stderr.log").open("w") as log:
+        assert is_kept_file(log.fileno(), os.getpid())
+        with (tmp_path / "stderr.log").open():
+            assert not is_kept_file(log.fileno(), os.getpid())
+    reader, writer = os.pipe()
+    assert not is_kept_file(writer, os.getpid())
+    os.close(reader)
+    os.close(writer)

@@ -147,9 +147,9 @@ def _another_root(scene: Scene) -> Found | None:
 
 
 def _other_members(scene: Scene) -> Found | None:
-    """The frames show that ranks make a group of other members as the same one."""
+    """The frames or the logs show that ranks make a group of other members as the same one."""
     found = scene.disagreement
-    if found is None or found.about not in ("members", "local"):
+    if found is None or found.about not in ("members", "local", "made"):
         return None
     return Found(found.sentence, {"sentence": found.sentence})
 

@@ -215,6 +215,26 @@ def _split_by_own_code(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
     return split if shared and split.is_apart else None
 
 
+_COMPREHENSIONS = ("<dictcomp>", "<listcomp>", "<setcomp>", "<genexpr>")
+
+
+def describe_group_loop(few: Sequence[CollectivePlace]) -> str:
+    """Return, in a sentence, that one makes several groups in turn, and waits in one of them for
+    members that are past it; "" where it is not so. It is not known then whose list of groups is
+    another one, in its order or in its length.
+    """
+    (place, *others) = few
+    site = place.own[-1] if place.own else None
+    if others or place.call != "new_group" or site is None:
+        return ""
+    if not (site.loop or site.name.rpartition(".")[2] in _COMPREHENSIONS):
+        return ""
+    return (
+        f"rank {place.rank} makes groups in a loop ({format_frame(site)}), and the others are past "
+        "theirs: which rank has another list of them stacks do not tell"
+    )
+
+
 def split_by_loop(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
     """Return who is in a loop (`inside`) with which all others are through (`around`), as far as
     the source shows: these stand further down in the function from which the loop is gone round.

@@ -12,10 +12,11 @@ from itertools import takewhile
 
 from ...base.launchers import SRUN, Launcher, find_typed_launcher
 
+_BY_SSH = ("ssh", "pdsh", "clush")
 # Programs that start what follows elsewhere, with other variables than their own.
 _ELSEWHERE = {
     **dict.fromkeys(("docker", "podman", "nerdctl"), "a container has variables of its own"),
-    **dict.fromkeys(("ssh", "pdsh", "clush"), "the other machine has variables of its own"),
+    **dict.fromkeys(_BY_SSH, "the other machine has variables of its own"),
     "kubectl": "a pod has variables of its own",
     "sudo": "sudo takes most variables away",
 }
@@ -47,8 +48,8 @@ def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.enviro
         if launcher.passing and (flag := find_hosts_flag(launcher, words)):
             return (
                 f"{name} {flag}: on another machine it sets only variables that {launcher.passing} "
-                "names. Put `-m bisect watch` there in front of the script: python -m bisect watch "
-                "train.py."
+                "names. Ranks there are looked at by ssh once nothing moves here; for their steps "
+                "put `-m bisect watch` in front of the script: python -m bisect watch train.py."
             )
         if name.startswith(_PYTHON) and (letter := _find_closing_flag(words)):
             return (
@@ -73,9 +74,12 @@ def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.enviro
 
 def _explain_elsewhere(name: str, words: Sequence[str]) -> str:
     if name in _ELSEWHERE:
+        seen = f"from here only {name} itself is seen"
+        if name in _BY_SSH:
+            seen = "from here its ranks are looked at by ssh, once nothing moves"
         return (
             f"{_ELSEWHERE[name]}: what {name} starts may not be reached. Put `hangbisect run --` "
-            f"in front of the command inside it; from here only {name} itself is seen."
+            f"in front of the command inside it; {seen}."
         )
     flags = _WITH_FLAGS.get(name)
     if flags is None:
