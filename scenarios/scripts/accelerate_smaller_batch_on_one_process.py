@@ -60,5 +60,7 @@ if __name__ == "__main__":
 # after = ["First step done", "First batch done", "First backward done", ""]
 # own_code = true
 # calls = ['prepare', 'DistributedDataParallel', 'train\.']
-# causes = ["rank-conditional-collective", "collective-mismatch", "gloo-mismatch", "ddp-on-some-ranks"]
+# causes = [
+#   "rank-conditional-collective", "collective-mismatch", "gloo-mismatch", "ddp-on-some-ranks",
+# ]
 # ///
