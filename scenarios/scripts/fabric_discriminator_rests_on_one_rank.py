@@ -1,7 +1,7 @@
-"""Fabric, a GAN: the discriminator rests where it is too good, and rank 2 of four judges by its own.
+"""Fabric, a GAN: the discriminator rests where it is too good; rank 2 of four judges by its own.
 
-Its generator is in the backward that the others have for their discriminator, and all are one out of
-step from there on: at the end rank 2 is done with its steps.
+Its generator is in the backward that the others have for their discriminator, and all are one out
+of step from there on: at the end rank 2 is done with its steps.
 """
 
 import torch
