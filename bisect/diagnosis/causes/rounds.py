@@ -43,7 +43,7 @@ def left_a_loop_early(scene: Scene) -> Found | None:
     # Logs show who left out a round, or made another call in it: a stack, who is still in the loop.
     if {*found.ranks} <= {*scene.ranks_in(*_IN_THE_LOOP)}:
         return None
-    # Who trains anew may have run out of batches in the round before, or tried again after an error.
+    # Who trains anew has run out of batches in the round before, or tries again after an error.
     anew = starts_over(found, scene.ranks)
     return Found(found.sentence, list_mismatch_values(found), 0.5 if anew else 1.0, doubtful=anew)
 
