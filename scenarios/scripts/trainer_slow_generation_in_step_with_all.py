@@ -9,7 +9,6 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2Config, GPT2LMHeadModel, LogitsProcessor
 
 END = 127
@@ -39,17 +38,18 @@ def main() -> None:
     shape = GPT2Config(
         vocab_size=128, n_positions=4096, n_embd=16, n_layer=1, n_head=1, eos_token_id=END
     )
-    bare = GPT2LMHeadModel(shape)
-    model = DistributedDataParallel(bare)
+    model = GPT2LMHeadModel(shape)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(4):
         tokens = torch.randint(0, 126, (2, 12))
         model(tokens, labels=tokens).loss.backward()
+        for weights in model.parameters():
+            dist.all_reduce(weights.grad)
         optimizer.step()
         optimizer.zero_grad()
         if step == 2:
             until = time.monotonic() + (args.seconds if rank == 2 else 1.0)
-            answer = bare.generate(
+            answer = model.generate(
                 tokens[:1],
                 logits_processor=[Grammar(until)],
                 max_length=4000,
