@@ -61,7 +61,10 @@ if __name__ == "__main__":
 #   "training", "steady", "first_step", "first_backward", "first_batch", "first_collective",
 #   "barrier", "first_barrier", "all_gather_single", "first_all_gather_single",
 # ]
-# after = ["First step done", "First barrier done", "First backward done", ""]
+# after = [
+#   "First step done", "First barrier done", "First backward done",
+#   "First reduce_scatter_single done", "",
+# ]
 # own_code = true
 # calls = ['GatheredParameters', 'log_histogram', 'all_gather', 'barrier']
 # causes = ["rank-conditional-collective", "collective-mismatch", "gloo-mismatch"]
