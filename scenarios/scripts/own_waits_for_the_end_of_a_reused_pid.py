@@ -52,7 +52,7 @@ if __name__ == "__main__":
 #   "training", "steady", "first_step", "first_backward", "first_batch", "first_collective",
 #   "all_gather", "first_all_gather", "barrier",
 # ]
-# after = ["Process group ready", "First barrier done", ""]
+# after = ["Process group ready", "First barrier done", "Barrier passed", ""]
 # own_code = true
 # calls = ['wait_for_download', 'sleep', 'is_alive']
 # causes = ["polling-loop", "own-code-sleeps", "retry-loop"]
