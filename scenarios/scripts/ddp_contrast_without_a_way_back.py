@@ -57,5 +57,8 @@ if __name__ == "__main__":
 # after = ["First step done", "First all_reduce done", "First backward done", ""]
 # own_code = true
 # calls = ['barrier', 'backward', 'all_reduce']
-# causes = ["rank-conditional-collective", "collective-mismatch", "gloo-mismatch", "uneven-batches"]
+# causes = [
+#   "rank-conditional-collective", "collective-mismatch", "gloo-mismatch", "uneven-batches",
+#   "uneven-rounds",
+# ]
 # ///

@@ -58,5 +58,8 @@ if __name__ == "__main__":
 # after = ["First step done", "First batch done", "First backward done", "First optimizer done", ""]
 # own_code = true
 # calls = ['barrier', 'backward', 'Fabric']
-# causes = ["rank-conditional-collective", "collective-mismatch", "gloo-mismatch", "uneven-batches"]
+# causes = [
+#   "rank-conditional-collective", "collective-mismatch", "gloo-mismatch", "uneven-batches",
+#   "uneven-rounds",
+# ]
 # ///
