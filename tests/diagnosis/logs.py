@@ -19,6 +19,7 @@ class Call:
     condition: str = ""
     between: str = ""
     path: tuple[str, ...] = ()
+    origin: str = ""
 
 
 def ran(programs: Sequence[Sequence[Call]], window: int | None = None) -> list[RankFacts]:
@@ -65,6 +66,7 @@ def rank(
                 between=call.between,
                 condition=call.condition,
                 path=call.path,
+                origin=call.origin,
             )
         )
     kept = operations if window is None else operations[-window:]

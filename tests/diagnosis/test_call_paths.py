@@ -55,6 +55,32 @@ def test_a_loop_is_the_same_path_again() -> None:
     assert (found.kind, found.ranks) == ("uneven", (0,))
 
 
+def gathers(line: int, condition: str = "") -> Call:
+    """What a library calls, for that line of the job's own."""
+    site, origin = "torch/distributed/fsdp/_collectives.py:119 gather", f"eval.py:{line} <module>"
+    return Call("all_gather", site, condition=condition, origin=origin)
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_a_forward_of_one_rank_alone_is_named_where_the_library_makes_the_same_calls(
+    world: int,
+) -> None:
+    """It met what the others call in their next step, and what differs comes later."""
+    scatters = Call(
+        "reduce_scatter",
+        "torch/distributed/fsdp/_collectives.py:184 scatter",
+        origin="eval.py:12 <module>",
+    )
+    step = [gathers(12)] * 3 + [scatters] * 3
+    one = [*step * 3, *[gathers(14, "if step == 7 and r == 1")] * 3, *step]
+    programs = [[*step * 5]] * world
+    programs[1] = one
+    found = find_mismatch(ran(programs))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("extra", (1,))
+    assert found.operation.site.startswith("eval.py:14")
+
+
 def test_ranks_that_come_to_the_same_call_by_other_ways_go_together() -> None:
     """`if rank == 0: helper(a) else: helper(b)`: each made as many calls as the others."""
     first = [shapes(30), shapes(33), shapes(40)]

@@ -22,13 +22,13 @@ from ..process.process_snapshot import merge_looks
 from .collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, LoopState, Mismatch, add_sentence
 from .common_path import are_in_one_loop, find_collective_place
 
-CallKey = tuple[str, str, str, str, tuple[str, ...]]
+CallKey = tuple[str, str, str, str, tuple[str, ...], str]
 _STARTS_A_THREAD = re.compile(r"threading\.py:\d+ (?:Thread\.)?_bootstrap\b")
 
 
 def call_key(one: Collective) -> CallKey:
     """Return what tells one call from another, on every rank the same."""
-    return one.kind, one.site, one.between, one.group, one.path
+    return one.kind, one.site, one.between, one.group, one.path, one.origin
 
 
 def read_loop(made: Sequence[Collective], loop: Collective, other: Collective) -> LoopState:

@@ -130,7 +130,7 @@ def _score_pair(a: CallKey, b: CallKey) -> int:
         return _SAME_KIND  # who sends often does so in another line than who receives
     if a[2] != b[2]:
         return _SAME_SITE
-    return _SAME_CALL if a[4] == b[4] else _SAME_WAY
+    return _SAME_CALL if a[4:] == b[4:] else _SAME_WAY
 
 
 @dataclass(frozen=True)
