@@ -142,7 +142,8 @@ _JOINS = ("join", "abspath", "Path", "hold_flock")
 # place a script takes that opens a FIFO: under another name that FIFO is the cause, and is told.
 _THEIRS = re.compile(
     r".*\.(?:py|json|txt|so|cpp|procs|safetensors)"
-    r"|sh|bash|git|gcc|true|bin|hosts|site|early|lock|nvidia-smi|extensions|hf|inductor|list"
+    r"|sh|bash|git|gcc|true|bin|hosts|resolv\.conf|nsswitch\.conf|site|early|lock|nvidia-smi|extensions"
+    r"|hf|inductor|list"
 )
 _FILE = re.compile(r"[a-z][\w-]*(?:\.[a-z0-9]+)?")
 

@@ -187,7 +187,7 @@ FUNCTIONS = (
     LibraryFunction(
         r"lightning[_/]fabric/utilities/distributed\.py",
         r"_init_dist_connection",
-        locals="torch_distributed_backend global_rank world_size",
+        locals="cluster_environment torch_distributed_backend global_rank world_size",
     ),
     LibraryFunction(
         r"deepspeed/comm/comm\.py",

@@ -6,7 +6,7 @@ their lines tell it, where no log of collectives does. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.identity import RankId
@@ -15,6 +15,7 @@ from ..base.process_facts import Frame
 from ..base.rank_facts import RankFacts
 from ..base.words import format_ranks
 from .collectives.common_path import find_collective_place
+from .process.blocked_syscalls import POLL_CALLS
 from .process.frames import format_frame, frame_owner
 from .process.process_snapshot import ProcessSnapshot
 from .process.public_calls import find_group_wait
@@ -40,7 +41,9 @@ def find_other_round(
     ranks: Sequence[RankFacts], waits: Mapping[RankId, RankWait], package: str
 ) -> OtherRound | None:
     """Return which of the ranks are in another round than most of them, None where frames do not
-    tell, or where a rank stands in another place, or moves. Of several loops the outermost counts.
+    tell, or where a rank stands in another place, or moves, or waits in a collective of which
+    another one, that does not look again and again, is still short. Of several loops the outermost
+    counts.
     With its neighbours alone a rank may well be a round ahead: nothing is said where they wait in
     sends, in receives, or for handles of it is not known what.
     """
@@ -54,6 +57,8 @@ def find_other_round(
             return None
         frames = view.frames if view is not None else ()
         places[facts.rank] = tuple(f for f in frames if frame_owner(f, package) == "user")
+    if _are_some_not_there(places, waits):
+        return None
     if len({tuple(map(_name_place, frames)) for frames in places.values()}) != 1:
         return None
     depth = len(next(iter(places.values())))
@@ -62,6 +67,21 @@ def find_other_round(
         if found is not None:
             return replace(found, is_passed=_is_passed(places, waits))
     return None
+
+
+def _are_some_not_there(ranks: Iterable[RankId], waits: Mapping[RankId, RankWait]) -> bool:
+    """Return whether some ranks meet in a collective, and another one is kept by something else:
+    it is a round behind because of that.
+    """
+    meets = {rank for rank in ranks if waits[rank].waits_for_peers}
+    return bool(meets) and any(not _looks_again(waits[r]) for r in ranks if r not in meets)
+
+
+def _looks_again(found: RankWait) -> bool:
+    """Return whether a rank polls: an event loop that sleeps waits for itself, and does not."""
+    wait, view = found.wait, found.view
+    is_asleep = view is not None and view.call_name in POLL_CALLS and not view.running
+    return wait is not None and wait.kind in POLLS and not (wait.kind == "itself" and is_asleep)
 
 
 def _is_passed(places: Mapping[RankId, Sequence[Frame]], waits: Mapping[RankId, RankWait]) -> bool:

@@ -354,10 +354,21 @@ def _describe_last_movement(
     text = ""
     for before, after in pairwise(looks):
         seen |= collect_places([before])
+        text = _describe_going_on(before, after) or text
         if is_same_wait(before, after) and not find_feeders(after, children).own_threads:
             before, after = keep_what_feeds(before, after)
         text = compare_looks(before, after, seen).text or text
     return text
+
+
+def _describe_going_on(before: Look, after: Look) -> str:
+    """Return in words that a process ran after it had been stopped by a signal, "" if it did not:
+    whoever limits its share of a core so (cpulimit) lets it go on again and again.
+    """
+    old, new = before.sample, after.sample
+    if before.state != "T" or old is None or new is None or old.started != new.started:
+        return ""
+    return "is stopped, and let go on again" if new.cpu > old.cpu else ""
 
 
 def _describe_output(looks: Sequence[Look], child: Sequence[Look]) -> str:

@@ -414,16 +414,19 @@ def forget_texts(threads: Iterable[Thread]) -> tuple[Thread, ...]:
     )
 
 
+_BY_CLASS = ("self", "cluster_environment")
+
+
 def format_value(name: str, value: str) -> str:
     """Return a value as it may be shown, "" where it says nothing.
 
     The address of an object differs from rank to rank and tells nobody anything; its class does
-    where it is a method's own object.
+    where it is a method's own object, or what Lightning takes for its launcher.
     """
     if value in ("?", "") or (value == "None" and "timeout" not in name):
         return ""
     if found := _OBJECT.fullmatch(value):
-        return f"<{found[1]}>" if name == "self" else ""
+        return f"<{found[1]}>" if name in _BY_CLASS else ""
     if name in _COMMANDS:
         value = _mask_words(value)
     value = mask_text(value)

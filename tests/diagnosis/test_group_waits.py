@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
+from hangbisect.base.process_facts import Descriptor, Frame, Kernel, Look, Socket, Syscall
 from hangbisect.diagnosis.process.process_snapshot import merge_looks
 from hangbisect.diagnosis.process.public_calls import find_group_call, find_group_wait
 from hangbisect.diagnosis.single_ranks import explain_single_ranks
 from hangbisect.diagnosis.verdict import judge_job
 
-from .made_up import SLEEP, job, look, rank, silent_peer
+from .made_up import SLEEP, gone, job, look, rank, silent_peer
 
 WAITS_FUNCTIONALLY = "wait_tensor SP/torch/distributed/_functional_collectives.py:140"
 
@@ -268,3 +268,24 @@ def test_who_hears_a_store_of_another_rank_is_told_by_the_thread_that_serves_it(
     expected = ("", "socket", 0) if reads else ("store", "store", None)
     assert (found.group, found.wait.kind, found.wait.rank) == expected
     assert reads or not found.wait.others
+
+
+def test_who_destroys_a_group_with_the_gil_waits_for_its_own_thread() -> None:
+    """~ProcessGroupGloo joins its threads, one of which frees an object of Python's: for that it
+    wants the GIL (torch 2.13). The ranks that have ended well are not at fault.
+    """
+    ends = look("<module> train.py:64", call="futex", args=(1, 137, 0, 0))
+    names = ("std::thread::join", "c10d::ProcessGroupGloo::~ProcessGroupGloo", "c10d::~Reducer")
+    native = tuple(Frame(name, "/lib/libtorch_cpu.so", 0, native=True) for name in names)
+    main = ends.threads[0]
+    main = replace(main, frames=(*native, *main.frames), owns_gil=True)
+    wants = Kernel(901, "pt_gloo", "S", "futex_do_wait", Syscall(0, "futex", (1, 137, 0, 9)))
+    ends = replace(ends, threads=(main,), kernel=(*ends.kernel, wants))
+    view = merge_looks([ends, ends])
+    assert view is not None
+    assert find_group_wait(view) is None
+    ranks = [rank(0, ends, ends), gone(1, 0), gone(2, 0), rank(3, ends, ends)]
+    verdict = judge_job(job(world=4, pipeline=""), ranks)
+    assert verdict.ranks.culprit == (0, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "gil-held"

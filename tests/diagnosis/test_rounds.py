@@ -133,3 +133,20 @@ def test_who_has_passed_where_the_others_still_wait_is_in_another_round_for_that
     verdict = judged(*looks)
     assert verdict.cause is None or verdict.cause.id != "other-round"
     assert judged(saves(5), saves(5), saves(6)).ranks.culprit == (2,)
+
+
+def test_who_is_kept_by_its_event_loop_is_a_round_behind_because_of_that() -> None:
+    loop = (
+        "EpollSelector.select STD/selectors.py:468",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+        "Runner.close STD/asyncio/runners.py:73",
+    )
+    kept = at({"step": 4}, *loop, "main train.py:42", "<module> train.py:48", call="epoll_wait")
+    verdict = judged(*[kept if n == 3 else at_step(5) for n in range(5)])
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.cause is None or verdict.cause.id != "other-round"
+
+
+def at_step(step: int) -> Look:
+    frames = (f"all_reduce {C10D}:3252", "main train.py:39", "<module> train.py:48")
+    return at({"step": step}, *frames, call="futex")

@@ -232,3 +232,10 @@ def test_whatever_py_spy_says_of_locals_is_no_trouble(
         parse_text(value)
         for shown in (one, "args", "self", "timeout"):
             assert len(format_value(shown, value)) <= stacks.MOST_CHARACTERS
+
+
+def test_of_what_lightning_takes_for_its_launcher_the_class_is_kept() -> None:
+    file = SITE + "lightning_fabric/utilities/distributed.py"
+    told = [("cluster_environment", "<SLURMEnvironment at 0x7f08c6f66110>"), ("kwargs", "{}")]
+    kept = keep_locals(Frame("_init_dist_connection", file, 1), told)
+    assert kept == (("cluster_environment", "<SLURMEnvironment>"),)

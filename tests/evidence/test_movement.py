@@ -472,3 +472,11 @@ def test_what_compiles_inside_of_python_moves_while_it_uses_a_core() -> None:
     assert describe_movement(looks) == "compiles compiler.py:412"
     assert describe_movement([replace(one, sample=sampled(one.at)) for one in looks]) == ""
     assert describe_movement([replace(one, build=None) for one in looks]) == ""
+
+
+def test_a_process_that_is_stopped_again_and_again_ran_in_between() -> None:
+    """What cpulimit does to give a process its share of a core, by SIGSTOP and SIGCONT."""
+    counted = ((1.0, 3.0), (2.0, 3.0), (3.0, 3.1))
+    looks = [replace(seen(at, sample=sampled(at, cpu=cpu)), state="T") for at, cpu in counted]
+    assert describe_movement(looks[:2]) == ""
+    assert describe_movement(looks) == "is stopped, and let go on again"

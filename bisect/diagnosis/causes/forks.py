@@ -376,6 +376,7 @@ CAUSES = (
             _FORKSERVER,
             "start threads (loggers, caches, clients) after the workers, not before",
             _IN_THE_RANK,
+            "subprocess: no preexec_fn; cwd, env, umask, user and start_new_session do without",
         ),
         toggles=_TOGGLES,
         references=(

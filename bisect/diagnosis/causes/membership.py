@@ -83,8 +83,13 @@ def _its_starter_hears(scene: Scene) -> Found | None:
 
 
 def _task_of_slurm(scene: Scene) -> Found | None:
-    """SLURM_NTASKS is above 1 in a step that srun did not start, and that is not interactive."""
+    """SLURM_NTASKS is above 1 in a step that srun did not start, and that is not interactive; or
+    Lightning says so, of variables that a program has set in itself.
+    """
     environment = scene.environment
+    if "SLURM_NTASKS" not in environment and (tasks := _read_slurm_tasks(scene)):
+        words = f"Lightning believes that it is one of {tasks} tasks of Slurm (SLURMEnvironment)"
+        return Found(words, {"tasks": tasks})
     tasks = number(environment.get("SLURM_NTASKS", "")) or 0
     name = environment.get("SLURM_JOB_NAME", "")
     if tasks < 2 or name in INTERACTIVE or any(v in environment for v in ALONE_BUT_SRUNS):
@@ -94,9 +99,21 @@ def _task_of_slurm(scene: Scene) -> Found | None:
     return Found(f"SLURM_NTASKS={tasks}, SLURM_JOB_NAME={name or '(not set)'}", {"tasks": tasks})
 
 
+def _read_slurm_tasks(scene: Scene) -> int:
+    """Return for how many tasks of Slurm's Lightning makes the group, 0 where it does not, or where
+    Slurm has started the process.
+    """
+    frame = scene.frame(r"lightning[_/]fabric/utilities/distributed\.py", "_init_dist_connection")
+    told = dict(frame.locals) if frame is not None else {}
+    started = any(name.startswith("SLURM_STEP") for name in scene.environment)
+    if started or "SLURMEnvironment" not in told.get("cluster_environment", ""):
+        return 0
+    return number(told.get("world_size", "")) or 0
+
+
 def _fewer_than_slurm_tasks(scene: Scene) -> Found | None:
     """Fewer processes run than Slurm has tasks."""
-    tasks = number(scene.environment.get("SLURM_NTASKS", "")) or 0
+    tasks = number(scene.environment.get("SLURM_NTASKS", "")) or _read_slurm_tasks(scene)
     running = len([r for r in scene.ranks if not r.never_started])
     nodes = number(scene.environment.get("SLURM_NNODES", "")) or 1
     if nodes > 1 or running >= tasks:

@@ -14,6 +14,7 @@ from ..collectives.collective_mismatch import (
     WRAPPER_KINDS,
     Mismatch,
 )
+from ..collectives.collective_rounds import starts_over
 from ..process.frames import format_frame, frame_owner, unqualified_name
 from ..process.public_calls import find_group_wait
 from ..standing_ranks import find_short_receiver
@@ -105,10 +106,13 @@ def _a_group_of_some(scene: Scene) -> Found | None:
 
 def _a_wrapper_of_some(scene: Scene) -> Found | None:
     """The logs show that only some ranks wrapped the model (DDP, FSDP)."""
-    found = find_logged_mismatch(scene, "extra", "skipped", "different")
+    found = find_logged_mismatch(scene, "extra", "skipped", "different", "uneven")
     if found is None or not _is_of(found, WRAPPER_KINDS):
         return None
-    return Found(found.sentence, list_mismatch_values(found))
+    if found.kind == "uneven" and not starts_over(found, scene.ranks):
+        return None
+    values = list_mismatch_values(found)
+    return Found(str(values["sentence"]), values)
 
 
 # ---- signs: what the stacks show -----------------------------------------------------------------
@@ -380,7 +384,12 @@ CAUSES = (
         ),
         why="{sentence}. The making of DDP and FSDP is a collective: it copies the parameters of "
         "rank 0 to all others.",
-        avoid=("wrap the model on every rank, or on none", _EVERY_RANK),
+        avoid=(
+            "wrap the model on every rank, or on none",
+            _EVERY_RANK,
+            "a rank that tries again after an error of its own (find_executable_batch_size, except "
+            "around the training): let all agree on it, and try again together",
+        ),
         references=("pytorch/pytorch#68803", "pytorch/pytorch#143181"),
     ),
     KnownCause(

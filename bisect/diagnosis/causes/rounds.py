@@ -7,7 +7,7 @@ counters of their rounds.
 from __future__ import annotations
 
 from ...base.words import begin_sentence, format_ranks
-from ..collectives.collective_rounds import goes_round_a_training
+from ..collectives.collective_rounds import goes_round_a_training, starts_over
 from .collective_places import (
     find_logged_mismatch,
     left_a_loop_by_stacks,
@@ -43,7 +43,9 @@ def left_a_loop_early(scene: Scene) -> Found | None:
     # Logs show who left out a round, or made another call in it: a stack, who is still in the loop.
     if {*found.ranks} <= {*scene.ranks_in(*_IN_THE_LOOP)}:
         return None
-    return Found(found.sentence, list_mismatch_values(found))
+    # Who trains anew has run out of batches in the round before, or tries again after an error.
+    anew = starts_over(found, scene.ranks)
+    return Found(found.sentence, list_mismatch_values(found), 0.5 if anew else 1.0, doubtful=anew)
 
 
 def _made_fewer_rounds(scene: Scene) -> Found | None:

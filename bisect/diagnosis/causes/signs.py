@@ -108,8 +108,16 @@ def _number_operation(one: Collective) -> tuple[str, str, int]:
 
 def is_forked(view: ProcessSnapshot) -> bool:
     """Return True for a process that its parent forked and that never started a program."""
-    by_fork = find_frame(view.frames, _FORK, "_launch") is not None
+    by_fork = find_frame(view.frames, _FORK, "_launch") is not None or _prepares_a_program(view)
     return by_fork or (view.look.name.startswith("pt_data_worker") and not _is_spawned(view))
+
+
+def _prepares_a_program(view: ProcessSnapshot) -> bool:
+    """Return whether a process runs Python between fork and exec: what subprocess was given as
+    preexec_fn. Its parent stands in the same call, but in no Python further in.
+    """
+    python = tuple(frame for frame in view.frames if not frame.native)
+    return find_frame(python[1:], r"/subprocess\.py", "_execute_child") is not None
 
 
 def _is_spawned(view: ProcessSnapshot) -> bool:

@@ -124,6 +124,19 @@ def goes_round_a_training(found: Mismatch, ranks: Sequence[RankFacts]) -> bool:
     return not rounds or any(one.trains for one in rounds if one.times == most)
 
 
+def starts_over(found: Mismatch, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether ranks left a loop for a call that wraps the model, which they made before the
+    loop in the same place: they train anew, or are done with one training of several.
+    """
+    call = found.operation
+    if found.kind != "uneven" or call.kind not in WRAPPER_KINDS:
+        return False
+    logs = [_list_called(facts) for facts in ranks if facts.rank in found.ranks]
+    place = call.kind, call.origin or call.site
+    made = [sum((one.kind, one.origin or one.site) == place for one in log) for log in logs if log]
+    return min(made, default=0) > 1
+
+
 class _Round(NamedTuple):
     """The last round of a loop, from one call in it to the next time it is made."""
 

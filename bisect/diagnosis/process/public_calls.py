@@ -332,6 +332,7 @@ _GROUP_THREADS = ("pt_gloo", "pt_nccl")
 # remote calls too; what asks a store; what meets other ranks, in libraries below it as well.
 NATIVE_DISTRIBUTED = re.compile(r"(?:c10d|gloo|tensorpipe|torch::distributed)::")
 _NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
+_JOINS_A_THREAD = re.compile(r"\bstd::thread::join\b|\bpthread_\w*join\w*")
 _NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
 
 
@@ -408,9 +409,13 @@ def _is_at_a_handle(frame: Frame, view: ProcessSnapshot) -> bool:
 
 
 def _group_wait_by_native(view: ProcessSnapshot) -> GroupWait | None:
-    """Return what the native frames inside the innermost Python frame tell."""
+    """Return what the native frames inside the innermost Python frame tell.
+
+    Who joins a thread with the GIL waits for that thread, as where the last work of a group that is
+    destroyed has an object of Python's (~ProcessGroupGloo): not for other ranks.
+    """
     for frame in view.frames:
-        if not frame.native:
+        if not frame.native or (view.holds_gil and _JOINS_A_THREAD.search(frame.name)):
             return None
         if _NATIVE_STORE.search(frame.name):
             return "store"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangbisect.base.process_facts import Look
 
 from ..made_up import held, job, look
@@ -187,3 +189,20 @@ def test_a_thread_that_stayed_in_the_parent_is_joined_at_once() -> None:
     found = causes_of(parent(native(beside(exits, feeder), *LOCK)))
     assert not {"thread-lost-by-fork", "lock-after-fork"} & {*found}
     assert "thread-lost-by-fork" in causes_of(thread_lost_by_fork())
+
+
+def test_what_runs_between_fork_and_exec_has_the_locks_of_its_parent() -> None:
+    start = ("Popen.__init__ STD/subprocess.py:1026", "run STD/subprocess.py:548", "pack t.py:42")
+    waits = look(
+        "Journal.note t.py:23", "prepare t.py:39", "Popen._execute_child STD/subprocess.py:1883",
+        *start, call="futex", wchan="futex_do_wait", args=FOREVER,
+    )  # fmt: skip
+    child = replace(native(waits, *LOCK), pid=4711)
+    reads = look(
+        "Popen._execute_child STD/subprocess.py:1906", *start, call="read", wchan="pipe_read"
+    )
+    writes = ("sleep t.py:27", "Journal.note t.py:27", "report t.py:33")
+    found = causes_of(parent(child, beside(reads, ("reporter", writes))))
+    assert "lock-after-fork" in found
+    assert "self-deadlock" not in found
+    assert "lock-after-fork" not in causes_of(parent(reads, reads))

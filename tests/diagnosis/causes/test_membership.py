@@ -166,3 +166,16 @@ def test_a_rank_that_was_done_is_no_reason_for_one_that_waits_for_something_of_i
     ranks = [gone(0, 0, step=script), rank(1, naps, replace(naps, at=103.0), step=script)]
     assert judge_job(job(), ranks).ranks.culprit == (1,)
     assert "rank-left" not in causes_of((job(), ranks))
+
+
+def test_lightning_tells_that_it_believes_in_slurm_where_no_variable_is_seen() -> None:
+    """A program that sets them in itself: /proc shows nothing of that."""
+    believes: dict[str, object] = {"cluster_environment": "<SLURMEnvironment>", "world_size": 2}
+    one = with_locals(look(*MAKES_GROUP), "_init_dist_connection", **believes)
+    found = causes_of((job(), [rank(0, one), not_there(1)]))
+    assert next(iter(found)) == "slurm-environment"
+    by_srun = [rank(0, one, environment={"SLURM_STEP_ID": "0"}), not_there(1)]
+    assert "slurm-environment" not in causes_of((job(), by_srun))
+    own = "<LightningEnvironment>"
+    other = with_locals(one, "_init_dist_connection", cluster_environment=own, world_size=2)
+    assert "slurm-environment" not in causes_of((job(), [rank(0, other), not_there(1)]))

@@ -647,3 +647,17 @@ def test_a_call_below_a_condition_by_rank_says_more_than_a_loop() -> None:
     frames = (thread.frames[0], replace(thread.frames[1], condition="if rank == 2"))
     behind = replace(look(*IS_THROUGH), threads=(replace(thread, frames=frames),))
     assert "uneven-rounds" not in causes_of(stands(called, behind))
+
+
+def test_who_wraps_its_model_again_may_have_tried_again() -> None:
+    wraps = Call("ddp", "train.py:20")
+    step = [Call("backward", "train.py:40", group="")]
+    ranks = [[wraps, *step * 4], [wraps, *step * 3, wraps], [wraps, *step * 4]]
+    found = causes_of(logged(ranks, BACKWARD, WRAPS, BACKWARD))
+    assert next(iter(found)) == "ddp-on-some-ranks"
+    assert found["ddp-on-some-ranks"].level == "fits"
+    assert found.get("uneven-batches") is None or found["uneven-batches"].level == "guess"
+    other = Call("ddp", "train.py:60")  # another model, behind the loop
+    ranks = [[wraps, *step * 4], [wraps, *step * 3, other], [wraps, *step * 4]]
+    behind = causes_of(logged(ranks, BACKWARD, WRAPS, BACKWARD))
+    assert behind["ddp-on-some-ranks"].agreement < found["ddp-on-some-ranks"].agreement
