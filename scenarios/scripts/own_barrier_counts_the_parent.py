@@ -1,5 +1,5 @@
-"""Four workers of multiprocessing meet at a Barrier before each round; it was made for five, because
-the parent took part in an earlier version. The parent does not: it waits for the first result.
+"""Four workers of multiprocessing meet at a Barrier before each round; it was made for five, as the
+parent took part in an earlier version. The parent does not: it waits for the first result.
 
 All four workers wait at the barrier; nobody is missing, and nobody else will come.
 """
@@ -46,6 +46,6 @@ if __name__ == "__main__":
 # after = [""]
 # own_code = true
 # calls = ['get', 'gather', 'wait', 'simulate']
-# causes = ["deadlock", "child-process-stuck", "thread-stuck", "nobody-sends", "unknown"]
+# causes = ["deadlock", "child-process-stuck", "thread-stuck", "nobody-sends", "barrier-of-too-many", "unknown"]
 # says = ['Barrier']
 # ///

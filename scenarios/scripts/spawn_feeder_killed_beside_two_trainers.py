@@ -1,5 +1,5 @@
-"""A feeder process fills a queue from which two spawned trainers take their batches in turns; a fault
-in a native library ends the feeder after a few batches.
+"""A feeder process fills a queue from which two spawned trainers take their batches in turns; a
+fault in a native library ends the feeder after a few batches.
 
 Both trainers wait in queue.get(), one to read, the other for the lock of the reader: they and the
 parent still hold the pipe's writing end, so there is no end of file. The parent waits for the
