@@ -46,6 +46,6 @@ if __name__ == "__main__":
 # after = [""]
 # own_code = true
 # calls = ['get', 'gather', 'wait', 'simulate']
-# causes = ["deadlock", "child-process-stuck", "thread-stuck", "nobody-sends", "barrier-of-too-many", "unknown"]
+# causes = ["deadlock", "child-process-stuck", "thread-stuck", "barrier-of-too-many", "unknown"]
 # says = ['Barrier']
 # ///

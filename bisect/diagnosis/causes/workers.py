@@ -15,6 +15,7 @@ from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     a_child_died,
+    describe_exit_status,
     format_place,
     format_process,
     innermost_python_frame,
@@ -134,9 +135,10 @@ def _a_worker_is_dead(scene: Scene) -> Found | None:
     families = scene.subject.children if scene.subject else ()
     for looks in families:
         if looks and looks[-1].state == "Z" and re.match(r"python|pt_|ray::", looks[-1].name):
-            return Found(
-                f"{format_process(looks[-1])} is dead", {"worker": format_process(looks[-1])}
-            )
+            status = looks[-1].status
+            how = "" if status in (None, 0) else f": it {describe_exit_status(status)}"
+            dead = format_process(looks[-1])
+            return Found(f"{dead} is dead{how}", {"worker": dead, "how": how})
     return None
 
 
@@ -225,6 +227,29 @@ def _nobody_else_could_send(scene: Scene) -> Found | None:
     if all(pids and set(pids) == {view.look.pid} for pids in ends):
         return Found(f"nobody but the rank has the other end of {named[0].path}")
     return None
+
+
+def _all_meet_at_a_barrier(scene: Scene) -> Found | None:
+    """All processes that the rank has started by multiprocessing, two at least, stand in
+    Barrier.wait of one barrier.
+    """
+    workers = [view for view in _workers(scene) if not is_idle_worker(view.look)]
+    places = [find_frame(view.frames, r"(?:^|/)threading\.py>?", "wait") for view in workers]
+    inside = [find_frame(view.frames[:1], r"multiproc?ess(?:ing)?/\w+\.py") for view in workers]
+    if len(workers) < _FEWEST_AT_A_BARRIER or not all(places) or not all(inside):
+        return None
+    if not all(one is not None and one.name.startswith("Barrier.") for one in places):
+        return None
+    futexes = [view.call.futex for view in workers if view.call is not None]
+    shared = {one.file for one in futexes if one is not None}
+    where = format_place(workers[0])
+    if len(shared) != 1 or len(futexes) < len(workers):
+        return None
+    words = f"all {len(workers)} of its processes wait in Barrier.wait of one barrier, in {where}"
+    return Found(words, {"count": len(workers), "place": where})
+
+
+_FEWEST_AT_A_BARRIER = 2  # processes
 
 
 def _runs_the_script_again(scene: Scene) -> Found | None:
@@ -399,6 +424,23 @@ CAUSES = (
             "wait for Process.sentinel beside the pipe (multiprocessing.connection.wait)",
         ),
         references=("sgl-project/sglang#20287", "pytorch/pytorch#189290"),
+    ),
+    KnownCause(
+        id="barrier-of-too-many",
+        title="a Barrier of multiprocessing waits for more processes than come to it",
+        signs=(
+            need(_all_meet_at_a_barrier, 0.85),
+            unless(a_child_died),
+            unless(_a_worker_is_dead),
+        ),
+        why="All {count} processes that could come are in Barrier.wait ({place}), and it does not "
+        "let them go: it was made for more parties, or one that took part has left its loop.",
+        avoid=(
+            "Barrier(parties) with the number of those that call wait(): the parent counts only if "
+            "it calls it too",
+            "barrier.wait(timeout=60): BrokenBarrierError in place of silence",
+        ),
+        references=("https://docs.python.org/3/library/threading.html#barrier-objects",),
     ),
     KnownCause(
         id="shm-full",
