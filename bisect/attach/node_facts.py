@@ -33,7 +33,6 @@ from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process.process_snapshot import merge_looks
-from ..evidence.left_logs import find_left_logs
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.process import exit_code, family, leave_out_services
@@ -43,6 +42,7 @@ from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
 from .processes import ProcessTable
+from .restarts import find_restarted
 
 UNKNOWN_PROGRESS, TRAINING_PROGRESS, ENDED_PROGRESS = 0, 1, 2
 _TRAINING_FRAMES = (
@@ -170,7 +170,9 @@ async def _make_node_facts(
         notebook=job.notebook,
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
-        restarted=None if settled.moving else await _find_restarted(job, now),
+        restarted=None
+        if settled.moving
+        else series.ended.find_restarted() or await _find_restarted(job, ranks, now),
         notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes, *kernels),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
@@ -178,29 +180,20 @@ async def _make_node_facts(
     )
 
 
-_FEWEST_ERRORS = 2  # in a log, before what has written it counts as started again
-_LONG_AGO = 600.0  # seconds: who is started again by then says so again
-
-
-async def _find_restarted(job: Job, now: float) -> RestartedProcess | None:
-    """Return what has ended by the same error several times since the job started, as the last of
-    the logs says that nobody of the job has open; None for nothing.
-    """
-    since = time.time() - (now - job.began)
+async def _find_restarted(
+    job: Job, ranks: Sequence[RankFacts], now: float
+) -> RestartedProcess | None:
     try:
-        logs = await call_with_limit(
-            find_left_logs, sorted(job.pids), since, limit=_OUTPUT_LIMIT, key="left logs"
+        return await call_with_limit(
+            find_restarted,
+            job.pids,
+            ranks,
+            now - job.began,
+            limit=_OUTPUT_LIMIT,
+            key="what is started again",
         )
     except TimeoutError:
         return None
-    late = time.time() - _LONG_AGO
-    found = [one for one in logs if one.times >= _FEWEST_ERRORS and one.written >= late]
-    if not found:
-        return None
-    seconds = max(0.0, round(found[0].written - since, 1))
-    return RestartedProcess(
-        "", 0, found[0].times, seconds, file=found[0].path, error=found[0].error
-    )
 
 
 def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -> RankFacts:

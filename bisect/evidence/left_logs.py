@@ -4,6 +4,9 @@ kernel's, but what it wrote last is in a file, and how often its like has writte
 Looked at are the folders in which the job's processes work, and those of the logs that they have
 open: whoever starts ranks or workers gives them logs side by side. A log counts that was written
 since the job started, that nobody of the job has open, and whose last line names an error.
+
+Workers without a log of their own write to that of who has started them: there the same error comes
+again and again.
 """
 
 from __future__ import annotations
@@ -54,6 +57,46 @@ def find_left_logs(pids: Iterable[int], since: float) -> list[LeftLog]:
     paths = (path for one in [*folders][:_MOST_FOLDERS] for path in _list_logs(one, opened, since))
     found = [log for path in [*paths][:_MOST_LOGS] if (log := read_left_log(path)) is not None]
     return sorted(found, key=lambda log: -log.written)
+
+
+# The last line of a traceback of Python's; a program's own log names other errors too.
+EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?:: .*)?")
+_FEWEST_TIMES = 3
+_LATELY = 64  # lines: further up it is no longer what happens
+
+
+def find_repeated_error(
+    paths: Iterable[str], pattern: re.Pattern[str] = EXCEPTION
+) -> LeftLog | None:
+    """Return the first of these files, which somebody may still write to, that has one error (a
+    line of `pattern`) three times or more, and among its last lines; None where there is none. May
+    block.
+    """
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            with open(os.open(path, flags), "rb") as file:
+                about = os.fstat(file.fileno())
+                if not stat.S_ISREG(about.st_mode):
+                    continue
+                file.seek(max(0, about.st_size - _TAIL))
+                text = file.read(_TAIL).decode(errors="replace")
+            if (found := count_last_error(text, pattern)) is not None:
+                return LeftLog(path, *found, about.st_mtime)
+    return None
+
+
+def count_last_error(text: str, pattern: re.Pattern[str] = EXCEPTION) -> tuple[str, int] | None:
+    """Return the last error among the last lines of a text, without secrets, and how often it is
+    there, whatever its numbers are; None for one that is there less than three times.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = next((one for one in reversed(lines[-_LATELY:]) if pattern.fullmatch(one)), None)
+    if last is None:
+        return None
+    alike = [re.sub(r"\d+", "#", line) for line in lines]
+    times = alike.count(re.sub(r"\d+", "#", last))
+    return (mask_text(last)[:_LONGEST], times) if times >= _FEWEST_TIMES else None
 
 
 def _list_logs(folder: str, opened: Collection[str], since: float) -> Iterator[str]:

@@ -67,7 +67,8 @@ def _ends_again_and_again(scene: Scene) -> Found | None:
 def _its_log_says_why(scene: Scene) -> Found | None:
     """The last line of a log that it wrote names an error."""
     one = scene.job.restarted
-    return Found(f'{one.file} ends with "{one.error}"') if one is not None and one.error else None
+    where = one.file or "what it printed" if one is not None else ""
+    return Found(f'{where} ends with "{one.error}"') if one is not None and one.error else None
 
 
 def _something_ended_it(scene: Scene) -> Found | None:
