@@ -15,6 +15,7 @@ from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     a_child_died,
+    a_helper_died,
     describe_exit_status,
     format_place,
     format_process,
@@ -182,6 +183,13 @@ def _want_a_lock_of_the_dead(scene: Scene) -> Found | None:
                 " lives has"
             )
     return None
+
+
+def _somebody_died(scene: Scene) -> Found | None:
+    """A process that the rank, or what has started the ranks, has started has failed or was killed,
+    and is a zombie (wait(2)).
+    """
+    return a_child_died(scene) or a_helper_died(scene)
 
 
 _RECEIVES = ("read", "readv", "recvfrom", "recvmsg", "poll", "ppoll", "select", "pselect6")
@@ -410,7 +418,7 @@ CAUSES = (
         id=CHILD_DIED,
         title="a process that the rank started has died, and the rank waits on",
         signs=(
-            need(a_child_died, 0.45),
+            need(_somebody_died, 0.45),
             need(_waits_inside, 0.3),
             also(_nobody_else_could_send, 0.5, proves=True),
             also(_nobody_has_connected, 0.5),

@@ -171,6 +171,22 @@ def has_failed(look: Look) -> bool:
     return look.state == "Z" and look.status not in (None, 0, -signal.SIGTERM)
 
 
+def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
+    """Return the looks at the only process beside these ranks that was started by what has started
+    them, has failed, and is none of them; () where there is none, or several.
+    """
+    pids = {facts.pid for facts in ranks}
+    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks}
+    found = {
+        looks[-1].pid: looks
+        for facts in ranks
+        for looks in facts.children
+        if looks and looks[-1].pid in facts.beside and looks[-1].pid not in pids
+        if has_failed(looks[-1]) and looks[-1].ppid in parents
+    }
+    return next(iter(found.values())) if len(found) == 1 else ()
+
+
 def is_halted(look: Look) -> bool:
     """Return True for a process that only others can let go on: stopped, traced, frozen."""
     return look.state in ("T", "t") or bool(look.frozen)
