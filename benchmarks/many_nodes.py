@@ -7,7 +7,7 @@ verdict. Another one is all the nodes: each with a connection of its own, saying
 of made-up ranks with looks as large as real ones (attach_nodes.py). One rank of
 all reads from a server that does not answer. Counted are the lead's seconds of a processor while
 all join, in a second in which nothing happens, and for the verdict; the time from the first node's
-question to the written verdict; the lead's memory, and the bytes that went between both.
+question to the written verdict; the lead's memory, and the bytes of a report on its way.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import resource
 import subprocess
@@ -40,12 +41,13 @@ from hangbisect.link.messages import (
     Join,
     Judged,
     LookDetails,
+    RankKind,
     RankLooks,
     RankWord,
     Report,
     encode,
 )
-from hangbisect.link.node import DIGEST_EVERY
+from hangbisect.link.node import DIGEST_EVERY, MOST_WHOLE, list_alike
 from hangbisect.monitor.other_nodes import judge_reported_nodes
 
 OURS = Credentials("a large job", b"k" * 16)
@@ -77,6 +79,7 @@ def used_seconds() -> float:
 async def lead_nodes(args: argparse.Namespace) -> int:
     """Lead nodes that another process is, and print what it cost."""
     allow_descriptors(args.nodes)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # as a monitor does
     world = args.nodes * args.ranks
     judged_at = asyncio.get_running_loop().create_future()
     folder = Path(tempfile.mkdtemp())
@@ -120,12 +123,14 @@ async def lead_nodes(args: argparse.Namespace) -> int:
         lead.close()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     culprit = judged.verdict.ranks.culprit if judged.verdict else ()
+    report = len(make_body(MadeUpNode(0, args)._report))
     size = (folder / "verdict.json").stat().st_size / 1e6 if judged.verdict else 0.0
     print(
         f"{args.nodes} nodes of {args.ranks} ranks: joined in {took:.1f} s ({joined:.2f} s of a "
         f"processor), at rest {rest:.1%} of one; {answers} answers {heard - asked:.1f} s after the "
         f"question, the verdict {written - heard:.1f} s later ({spent:.1f} s of a processor in "
-        f"all); {memory:.0f} MB, verdict.json {size:.2f} MB, culprit {culprit}"
+        f"all); {memory:.0f} MB, verdict.json {size:.2f} MB, culprit {culprit}; a report is "
+        f"{report} bytes"
     )
     return int(tuple(culprit) != (world // 3,) or answers < args.nodes)
 
@@ -161,11 +166,15 @@ class MadeUpNode:
             to_verdict=1.3,
         )
         record = make_node_record(host, told, facts, NodeClock(104.0, time.time()))
-        verdict = judge_job(told, facts[:1])
+        verdict = judge_job(told, facts)
         self._told = [LookSummary((one,)) for one in facts]
         looks = [RankLooks(one.ranks[0], one.looks[0], one.parts) for one in self._told]
-        self._report = Report(0, record, verdict, "still", looks=len(looks))
-        self._looks = [make_body(encode(one)) for one in looks]
+        report = Report(0, record, verdict, "still", looks=0)
+        alike = list_alike(report, self._told) if world > MOST_WHOLE else {}
+        kinds = tuple(RankKind(rank, kind) for rank, kind in alike.items())
+        self._report = encode(replace(report, looks=len(looks) - len(alike), alike=kinds))
+        self._looks = {rank: make_body(encode(one)) for rank, one in zip(ranks, looks, strict=True)}
+        self._alike = alike
         self._channel: Channel | None = None
 
     async def run(self) -> None:
@@ -190,22 +199,26 @@ class MadeUpNode:
             channel.send({"t": "echo", "beat": message["at"], "at": time.monotonic()})
         elif message["t"] == "look":
             self.report(message["inquiry"])
+        elif message["t"] == "want" and message.get("ranks"):
+            for rank in message["ranks"]:
+                channel.send_body(self._looks[rank])
         elif message["t"] == "want":
             for one in self._told:
-                stacks, texts = one.give_details(message["stacks"], message["pids"])
+                stacks, texts = one.give_details(message.get("stacks", ()), message.get("pids", ()))
                 if stacks or texts:
                     channel.send(encode(LookDetails(stacks, texts)))
             channel.send(encode(LookDetails(is_last=True)))
 
     def report(self, inquiry: int) -> None:
         """Tell what this node sees; ask for a verdict where nobody asked (0)."""
-        clock = NodeClock(time.monotonic(), time.time())
-        record = replace(self._report.record, clock=clock)
-        report = replace(self._report, inquiry=inquiry, asks=not inquiry, record=record)
         assert self._channel is not None
-        self._channel.send(encode(report))
-        for body in self._looks:
-            self._channel.send_body(body)
+        clock = {"monotonic": time.monotonic(), "wall": time.time()}
+        record = {**self._report["record"], "clock": clock}
+        told = {"inquiry": inquiry, "asks": not inquiry, "record": record}
+        self._channel.send({**self._report, **told})
+        for rank, body in self._looks.items():
+            if rank not in self._alike:
+                self._channel.send_body(body)
 
 
 async def be_nodes(args: argparse.Namespace) -> int:

@@ -11,22 +11,16 @@ for any more. Where the step cannot begin, as one of the nodes is down, each is 
 
 ssh: machines that have the same files as this one.
 
-Kubernetes: pods, by their labels. A container may seldom trace, and seldom has us in it.
-`kubectl debug` adds one beside it that shares its processes (--target) and may (the profile
-"general" adds SYS_PTRACE: kubernetes.io, "Debugging Profiles"). Its image must have us in it:
-nothing is installed in a container that may trace. Without such an image, or where that is
-refused, `kubectl exec` asks in the container.
+Kubernetes: pods (pods.py).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..base.client_program import find_error_line
 from ..base.deadline import call_with_limit, run_command
@@ -125,7 +119,6 @@ def _drop_double_ranks(node: NodeFacts, seen: dict[RankId, str]) -> NodeFacts:
 
 
 WINDOW = 64  # clients at once: that many has ClusterShell (its "fanout"), pdsh 32
-POD_WINDOW = 32  # each kubectl is a stream through the one API server
 
 
 @dataclass(frozen=True)
@@ -345,84 +338,3 @@ def ssh_command(name: str, span: float | None, only: Mapping[str, str] | None) -
 
 def _ssh_command_to_paste(name: str) -> str:
     return f"ssh {shlex.quote(name)} hangbisect attach"
-
-
-KUBECTL_LIMIT = 15.0  # seconds for the list of pods
-DEBUG_PROFILE = "general"
-IMAGE_VARIABLE = "HANGBISECT_IMAGE"
-_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-
-
-async def find_pods(
-    selector: str,
-    namespace: str | None,
-    span: float | None,
-    only: Mapping[str, str] | None = None,
-) -> RemoteJob:
-    """Return the running pods that `selector` ("app=train") names.
-
-    Raises UsageError where there is none, or no kubectl; HangbisectError where it does not answer.
-    """
-    listing = (
-        *kubectl_command(namespace),
-        "get",
-        "pods",
-        f"--selector={selector}",
-        "--output=json",
-    )
-    found = parse_pods(await run_program(listing, KUBECTL_LIMIT, "In the pod: hangbisect attach"))
-    if not found:
-        raise UsageError(
-            f"no pod runs with the labels {selector!r}",
-            f"kubectl get pods --selector={shlex.quote(selector)} shows what there is.",
-        )
-    image = os.environ.get(IMAGE_VARIABLE)
-    asked = ("hangbisect", *answer_arguments(span, only))
-    nodes = tuple(pod_node(name, box, namespace, asked, image) for name, box in found.items())
-    says, end_it = f"the job in {len(nodes)} pods", f"kubectl delete pod {' '.join(found)}"
-    return RemoteJob(nodes, says, end_it, window=POD_WINDOW, can_end=False)
-
-
-def parse_pods(printed: bytes) -> dict[str, str]:
-    """Return the running pods in `kubectl get pods --output=json`, each with the container that it
-    is about: the one that an annotation names, else the first.
-    """
-    try:
-        return {str(one["metadata"]["name"]): find_container(one) for one in list_running(printed)}
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        raise HangbisectError(f"kubectl printed no list of pods: {error!r}") from None
-
-
-def list_running(printed: bytes) -> list[Mapping[str, Any]]:
-    """Return the pods that run, of what `kubectl get pods --output=json` printed. Raises
-    ValueError, TypeError, LookupError or AttributeError where that is no list of pods.
-    """
-    items: Sequence[Any] = json.loads(printed)["items"]
-    return [item for item in items if item.get("status", {}).get("phase") == "Running"]
-
-
-def find_container(item: Mapping[str, Any]) -> str:
-    """Return the container that a pod is about. Raises as list_running does."""
-    annotations = item["metadata"].get("annotations") or {}
-    return str(annotations.get(_DEFAULT_CONTAINER) or item["spec"]["containers"][0]["name"])
-
-
-def pod_node(
-    name: str, container: str, namespace: str | None, asked: Sequence[str], image: str | None
-) -> Node:
-    """Return a pod with the ways to ask it, by the command `asked`. `image` is one that has us in
-    it; without, it is only asked inside.
-    """
-    base = kubectl_command(namespace)
-    execute = (*base, "exec", name, f"--container={container}", "--stdin", "--", *asked)
-    beside = (f"--image={image or 'IMAGE'}", f"--target={container}", f"--profile={DEBUG_PROFILE}")
-    debug = (*base, "debug", name, *beside)
-    paste = shlex.join((*debug, "-it", "--", "hangbisect", "attach"))
-    if image is None:
-        return Node(name, (execute,), f"{paste}    IMAGE: one that has hangbisect")
-    return Node(name, ((*debug, "--stdin", "--quiet", "--", *asked), execute), paste)
-
-
-def kubectl_command(namespace: str | None) -> tuple[str, ...]:
-    """Return kubectl with the namespace, if one is named."""
-    return ("kubectl", *((f"--namespace={namespace}",) if namespace else ()))

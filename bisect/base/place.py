@@ -19,6 +19,7 @@ from .launchers import BY_PROGRAM, DIALECTS
 from .lazy_dataclass import dataclass
 from .proc import read_start_time, read_stat
 from .process_roles import is_service, is_worker
+from .variables import FRONT_VARIABLE
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
 
 GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
@@ -152,13 +153,16 @@ def monitor_of(place: Place, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def command_line(place: Place, own: Sequence[str]) -> list[str]:
-    """Return the command that the user gave: the launcher's, or `own` where there is none; of a
-    process that multiprocessing or Ray has started that of the script which had it started.
+    """Return the command that the user gave: the launcher's; of several ranks without one, which a
+    script starts say, what `hangbisect run` watches; else `own`, or, of a process that
+    multiprocessing or Ray has started, that of the script which had it started.
 
     Console scripts run as `python /path/to/torchrun ...`: they are named as one types them. srun is
     on no machine of its tasks: of its words only nodes and tasks are known.
     """
     words = _typed(place.launcher_pid) if place.launcher else []
+    if not words and place.world_size > 1 and not place.neighbours:
+        words = _find_watched_command()
     if not words:
         nodes = max(1, place.world_size // max(1, place.local_world_size))
         srun = ["srun", f"--nodes={nodes}", f"--ntasks={place.world_size}"]
@@ -168,6 +172,21 @@ def command_line(place: Place, own: Sequence[str]) -> list[str]:
     if len(words) > 1 and os.path.basename(words[1]) in BY_PROGRAM:
         words = words[1:]
     return [os.path.basename(words[0]), *words[1:]] if words else []
+
+
+def _find_watched_command() -> list[str]:
+    """Return the words of the process that `hangbisect run` has started, and this one is below;
+    none where it is not.
+    """
+    front, pid = os.environ.get(FRONT_VARIABLE, ""), os.getpid()
+    for _ in range(_DEEPEST):
+        parent = parent_of(pid)
+        if str(parent) == front:
+            return _command_of(pid)
+        if parent <= 1:
+            break
+        pid = parent
+    return []
 
 
 def _find_script(own: Sequence[str]) -> Sequence[str]:

@@ -7,7 +7,7 @@ machine's monotonic clock (CLOCK_MONOTONIC, the same in every process of one mac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal
 
@@ -211,9 +211,35 @@ class RankFacts:
     unheard: str = ""
     # What its GPU runs, where that was asked for: "spin_kernel <<<(1,1,1),(1,1,1)>>>".
     gpu_kernels: tuple[str, ...] = ()
-    # In evidence.json, of a rank whose looks were left out: they showed it and what it had started
-    # in the same places as this rank.
+    # Of a rank whose looks were left out, in evidence.json or by a node of a large job: they showed
+    # it and what it had started in the same places as this rank.
     same_looks_as: RankId | None = None
+
+
+def fill_in_same_looks(ranks: Sequence[RankFacts]) -> tuple[RankFacts, ...]:
+    """Return the ranks; one whose looks were left out has those of the rank that it is like, and
+    nothing of what that rank has started, or is connected to. Its log of collectives, where it was
+    left out too, is the same as well.
+    """
+    whole = {facts.rank: facts for facts in ranks if facts.looks}
+    shared: dict[RankId, tuple[Look, ...]] = {}
+
+    def fill_in(facts: RankFacts) -> RankFacts:
+        other = whole.get(facts.same_looks_as) if facts.same_looks_as is not None else None
+        if other is None or facts.looks:
+            return facts
+        if other.rank not in shared:
+            shared[other.rank] = tuple(_leave_out_connections(one, other) for one in other.looks)
+        looks = tuple(replace(one, pid=facts.pid or 0) for one in shared[other.rank])
+        return replace(facts, looks=looks, collectives=facts.collectives or other.collectives)
+
+    return tuple(map(fill_in, ranks))
+
+
+def _leave_out_connections(look: Look, rank: RankFacts) -> Look:
+    sentence = f"left out: it is like that at rank {rank.rank}, which is shown here"
+    missing = (*look.missing, sentence)
+    return replace(look, dump="", missing=missing, sockets=(), closed_here=(), holds=())
 
 
 Ended = Literal[

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from ..base.addresses import is_loopback
 from ..base.identity import RankId
@@ -23,6 +24,7 @@ from ..base.rank_facts import (
     LostNode,
     MachineFacts,
     RankFacts,
+    fill_in_same_looks,
     gather_machines,
     shift_gpu_errors,
 )
@@ -70,7 +72,7 @@ def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None
     """
     if len(nodes) < 2:
         return None
-    found = judge_nodes(nodes, lost=_list_unseen(nodes))
+    found = judge_nodes(JointNodes(nodes), lost=_list_unseen(nodes))
     better = _find_verdict_on_more(nodes)
     return found if better is None else replace(found, verdict=better)
 
@@ -103,8 +105,45 @@ def _list_unseen(nodes: Sequence[RecordedNode]) -> list[LostNode]:
     return [lost for host, lost in sorted(by_host.items()) if host not in here]
 
 
+class JointNodes:
+    """Several nodes as one: their ranks on the clock of the first, and the connections between
+    them, for whatever is asked of it.
+    """
+
+    def __init__(self, nodes: Sequence[RecordedNode]) -> None:
+        """Nothing is put together before it is asked for."""
+        self.nodes = nodes
+        self.ended, judged, self.later = _choose_nodes(nodes)
+        # What the nodes that are judged say, and who of them was told to end.
+        self.judged, self.told = _forget_who_was_told_to_end(judged)
+
+    @cached_property
+    def _joined(self) -> tuple[list[RankFacts], list[str]]:
+        return _join_ranks(self.judged, self.nodes[0].record.clock)
+
+    @property
+    def ranks(self) -> list[RankFacts]:
+        """The ranks, those too that never came to theirs."""
+        return self._joined[0]
+
+    @property
+    def doubles(self) -> list[str]:
+        """In words which ranks are left out, as an earlier node has them too."""
+        return self._joined[1]
+
+    @cached_property
+    def connected(self) -> list[RankFacts]:
+        """The ranks, with who has the other ends of their connections."""
+        return connect_nodes(self.ranks, _list_addresses(self.judged))
+
+    @cached_property
+    def seen(self) -> Snapshot:
+        """The same; one whose connection has carried something over the looks has moved."""
+        return Snapshot(note_exchanges(self.connected))
+
+
 def judge_nodes(
-    nodes: Sequence[RecordedNode],
+    joint: JointNodes,
     still: Ended | None = None,
     lost: Sequence[LostNode] = (),
     clocks: Sequence[ClockOffset] = (),
@@ -113,11 +152,9 @@ def judge_nodes(
     node whose clock ran out says so; `lost`: nodes that were there and tell nothing any more;
     `clocks`: by how much the wall clocks of nodes are apart, where that is known.
     """
-    ended, judged, later = _choose_nodes(nodes)
-    first = nodes[0].record.clock
-    judged, told = _forget_who_was_told_to_end(judged)
-    ranks, doubles = _join_ranks(judged, first)
-    facts = _join_facts(judged, first, ended or still or _choose_end(ranks, judged))
+    nodes, judged, ranks = joint.nodes, joint.judged, joint.ranks
+    ended = joint.ended or still or _choose_end(ranks, judged)
+    facts = _join_facts(judged, nodes[0].record.clock, ended)
     known = {r.rank for r in ranks}
     facts = replace(facts, local_ranks=tuple(sorted(known)), lost_nodes=tuple(lost))
     facts = replace(facts, clocks=tuple(clocks))
@@ -125,15 +162,14 @@ def judge_nodes(
     notes = (
         *facts.notes,
         *([apart] if apart else []),
-        *doubles,
-        *map(_note_later_end, later),
-        *told,
+        *joint.doubles,
+        *map(_note_later_end, joint.later),
+        *joint.told,
         *_note_absent(facts, nodes),
         *describe_lost(lost),
     )
     facts = replace(facts, notes=notes)
-    connected = connect_nodes(ranks, _list_addresses(judged))
-    seen = Snapshot(mark_lost_ends(connected, lost))
+    seen = joint.seen.update(mark_lost_ends(joint.connected, lost))
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
@@ -153,17 +189,15 @@ def find_unheard(
     return absent, list_unheard_hosts(ranks, _list_addresses(nodes))
 
 
-def find_who_goes_on(nodes: Sequence[RecordedNode]) -> str:
+def find_who_goes_on(joint: JointNodes) -> str:
     """Return in words which rank of any node is at work, where none hangs whatever it does; "" if
     one hangs, or the job has come to an end on a node.
     """
     from .looks import classify_ranks  # takes looks as well: who reads files needs none of that
 
-    ended, judged, _ = _choose_nodes(nodes)
-    if ended is not None:
+    if joint.ended is not None:
         return ""
-    ranks, _ = _join_ranks(judged, nodes[0].record.clock)
-    seen = Snapshot(note_exchanges(connect_nodes(ranks, _list_addresses(judged))))
+    seen = joint.seen
     classes = classify_ranks(seen.ranks, seen.waits)
     if classes.hung:
         return ""
@@ -322,7 +356,8 @@ def _join_ranks(
     for one in nodes:
         for number in one.record.job.local_ranks:
             found.setdefault(number, make_unseen_rank(number, one.record.host))
-    return sorted(found.values(), key=lambda facts: facts.rank), doubles
+    ranks = fill_in_same_looks([*found.values()])
+    return sorted(ranks, key=lambda facts: facts.rank), doubles
 
 
 def _add_figures(verdict: Verdict, nodes: Sequence[RecordedNode]) -> Verdict:

@@ -263,14 +263,14 @@ def _report_silent_nodes(job: RemoteJob, answers: Sequence[NodeAnswer]) -> None:
 
 
 async def _find_remote_job(args: argparse.Namespace) -> RemoteJob:
-    from ..attach import nodes
+    from ..attach import nodes, pods
 
     only = dict(args.only)
     if args.slurm is not None:
         return await nodes.find_slurm_job(args.slurm, args.span, only)
     if args.hosts is not None:
         return nodes.find_ssh_hosts(args.hosts, args.span, only)
-    return await nodes.find_pods(args.kubernetes, args.namespace, args.span, only)
+    return await pods.find_pods(args.kubernetes, args.namespace, args.span, only)
 
 
 def _print_to_stderr(text: str) -> None:

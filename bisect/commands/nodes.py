@@ -28,7 +28,8 @@ from ..base.errors import UsageError
 from . import make_parser
 
 if TYPE_CHECKING:
-    from ..nodes.engines import EngineName, Pod
+    from ..attach.pods import Pod
+    from ..nodes.engines import EngineName
     from ..nodes.session import NodesRequest
 
 _NAMES_NODES = ("hosts", "ray", "kubernetes")  # options

@@ -19,7 +19,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Socket
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait
-from .process.frames import unqualified_name
+from .process.frames import keep_by_stack, unqualified_name
 from .process.process_snapshot import ProcessSnapshot
 from .single_ranks import SingleRank
 
@@ -35,7 +35,8 @@ def number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 7 else None
 
 
-def read_group_values(frames: Sequence[Frame]) -> dict[str, int]:
+@keep_by_stack
+def read_group_values(frames: tuple[Frame, ...]) -> Mapping[str, int]:
     """Return `rank` and `world_size` with which the group of all ranks is made, by name; what is
     not told is not there.
     """
@@ -82,7 +83,7 @@ def find_local_group(frames: Iterable[Frame]) -> LocalGroup | None:
 _MEMBERS = "global_ranks_in_group"
 
 
-def find_world_size(stacks: Iterable[Sequence[Frame]]) -> int:
+def find_world_size(stacks: Iterable[tuple[Frame, ...]]) -> int:
     """Return the largest world for which one of these stacks makes the group of all, 0 if none."""
     sizes = (read_group_values(frames).get("world_size", 0) for frames in stacks)
     return max((size for size in sizes if size <= LARGEST_WORLD), default=0)

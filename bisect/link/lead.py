@@ -15,12 +15,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..base.client_program import allow_descriptors
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
 from .channel import (
     Address,
     Channel,
     Credentials,
+    Message,
     Refused,
     limit_segments,
     make_body,
@@ -28,6 +30,7 @@ from .channel import (
 )
 from .messages import (
     FROM_NODE,
+    PARTS_OF_REPORTS,
     Beat,
     Digest,
     Echo,
@@ -45,7 +48,7 @@ from .messages import (
     encode,
     list_ranks,
 )
-from .reports import Reports
+from .reports import Reports, ToldRanks
 
 BEAT_EVERY = 1.0  # seconds
 LEASE = 5.0  # seconds without a word after which the other side counts as gone
@@ -70,7 +73,8 @@ class NodeAnswer:
 
     join: Join
     report: Report
-    facts: tuple[RankFacts, ...] = ()
+    told: ToldRanks = ToldRanks()
+    facts: tuple[RankFacts, ...] = ()  # made of what is told once they are judged
     clock_error: float = 0.0  # seconds by which its clock, as the record has it, may be off
     clock_ahead: float | None = None  # seconds by which its wall clock is ahead of ours
     at: float = 0.0  # when it was here, monotonic
@@ -103,6 +107,7 @@ class Peer:
     answer: NodeAnswer | None = None
     left: str = ""  # why it left, once it said so
     is_missed: bool = False  # that it is not heard any more was said
+    is_read: bool = False  # what it has sent waits to be taken in: it is not silent
     error: float = float("inf")  # half of the shortest way there and back
     offset: float = 0.0  # to be added to its monotonic clock to have ours
 
@@ -112,7 +117,7 @@ class Peer:
 
     def is_heard(self, now: float) -> bool:
         """Return whether it is there and answers."""
-        return self.channel is not None and now - self.heard < LEASE
+        return self.channel is not None and (self.is_read or now - self.heard < LEASE)
 
 
 class Lead:
@@ -134,6 +139,7 @@ class Lead:
             self._take_report,
             self._give_up,
         )
+        self._turn = asyncio.Lock()  # to take in a part of a report
         self._inquiry = 0
         self._inquiring: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -207,9 +213,7 @@ class Lead:
             self._unknown.pop(channel, None)
             name = peer.name
             while True:
-                said = decode(await channel.read(2 * LEASE), FROM_NODE)
-                if said is not None:
-                    self._hear(peer, said)
+                await self._hear(peer, await channel.read(2 * LEASE))
         except Refused as error:
             self._refuse(name, error)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -286,9 +290,25 @@ class Lead:
 
     # ---- what is heard ---------------------------------------------------------------------------
 
-    def _hear(self, peer: Peer, said: Said) -> None:
-        """Take in a message. Raises Refused if it speaks of ranks that are not that node's."""
+    async def _hear(self, peer: Peer, message: Message) -> None:
+        """Take in a message, parts of reports one by one. Raises Refused if it says what cannot be,
+        or speaks of ranks that are not that node's.
+        """
         peer.heard = time.monotonic()
+        if message["t"] not in PARTS_OF_REPORTS:
+            self._take(peer, decode(message, FROM_NODE))
+            return
+        peer.is_read = True
+        try:
+            async with self._turn:
+                self._take(peer, decode(message, FROM_NODE))
+                await asyncio.sleep(0)  # beats are sent, and words of others are heard
+        finally:
+            peer.is_read, peer.heard = False, time.monotonic()
+
+    def _take(self, peer: Peer, said: Said | None) -> None:
+        if said is None:
+            return
         foreign = [rank for rank in list_ranks(said) if not _is_its_own(rank, peer.join)]
         if foreign:
             raise Refused(f"it speaks of rank {foreign[0]}, which is not its own")
@@ -311,10 +331,10 @@ class Lead:
         if 0 <= error < peer.error:
             peer.error, peer.offset = error, (now + echo.beat) / 2 - echo.at
 
-    def _take_report(self, node: str, report: Report, facts: tuple[RankFacts, ...]) -> None:
+    def _take_report(self, node: str, report: Report, told: ToldRanks) -> None:
         """A report of which all has come is an answer; one that asks begins an inquiry."""
         peer = self._peers[node]
-        peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), facts)
+        peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), told)
         peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
         if peer.error != float("inf"):
             wall = peer.answer.report.record.clock.wall
@@ -356,6 +376,7 @@ class Lead:
         for peer in self._peers.values():
             if peer.left and peer.answer is not None:  # what it said as it ended still counts
                 answered.setdefault(peer.join.node, peer.answer)
+        await self._read_answers(answered)
         unseen = [self._describe_unseen(p) for n, p in self._peers.items() if n not in answered]
         try:
             judged = await self._judge([*answered.values()], unseen, asker.answer)
@@ -363,6 +384,26 @@ class Lead:
             self._tell(f"The lead could not judge all nodes as one: {error!r}")
             judged = Judged(number, failed=True)
         self._send_all(replace(judged, inquiry=number, lead=self._host))
+
+    async def _read_answers(self, answered: dict[str, NodeAnswer]) -> None:
+        """Give each answer its facts; leave out those that cannot be read. Beats go on meanwhile:
+        of 10,000 ranks that are all different it takes ten seconds.
+        """
+        for node, answer in [*answered.items()]:
+            try:
+                answer.facts = answer.told.put_together()
+            except Refused as error:
+                del answered[node]
+                self._give_up(node, error)
+            await asyncio.sleep(0)
+        whole = self._reports.find_told({r.rank for one in answered.values() for r in one.facts})
+        for answer in answered.values():
+            kinds: dict[RankId, str] = {one.rank: one.kind for one in answer.told.alike}
+            answer.facts += tuple(
+                replace(facts, same_looks_as=whole.get(kinds[facts.rank]))
+                for facts in answer.report.record.ranks
+                if facts.rank in kinds
+            )
 
     def _take_answer(
         self, peer: Peer, number: int, began: float, answered: dict[str, NodeAnswer]

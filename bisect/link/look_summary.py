@@ -22,6 +22,7 @@ from ..base.rank_facts import RankFacts
 
 MOST_KINDS = 50  # ranks of so many different kinds are told of in full
 MOST_QUIET = 4  # ranks of a node that hang by themselves, and are told of in full
+_HALTED = ("T", "t", "Z", "X")  # states of a main thread: stopped, traced, ended (man 5 proc)
 
 Stacks = Mapping[str, tuple[Frame, ...]]  # by their hash
 
@@ -88,7 +89,7 @@ class LookSummary:
         short = to_short_json(value)
         if isinstance(value, Thread):
             stack = short["frames"]
-            short["frames"] = name = _hash_stack(stack)
+            short["frames"] = name = _hash_json(stack)
             self.stacks[name] = stack
         text = json.dumps(short)
         place = self._places.setdefault(text, len(self.parts))
@@ -96,9 +97,24 @@ class LookSummary:
             self.parts.append(short)
         return place
 
+    def name_kind(self) -> str:
+        """Return, of a summary of one rank, a hash of what is equal for ranks that stand in the
+        same places: what is known of their steps and their logs of collectives, but for the times,
+        and what `HeardLooks.kind_of` returns.
+        """
+        (facts,) = self.ranks
+        seen = HeardLooks(self.ranks, [[*map(_lengthen, self.looks[0])]], self.parts)
+        logs = [
+            replace(log, operations=tuple(replace(one, at=0.0) for one in log.operations))
+            for log in facts.collectives
+        ]
+        place = (facts.reached, facts.held, facts.phase, facts.announced, to_short_json(facts.step))
+        told = (facts.raised, facts.unheard)
+        return _hash_json([place, told, to_short_json(logs), seen.kind_of(0)])
 
-def _hash_stack(stack: Any) -> str:
-    return blake2b(json.dumps(stack).encode(), digest_size=12).hexdigest()
+
+def _hash_json(value: Any) -> str:
+    return blake2b(json.dumps(value).encode(), digest_size=12).hexdigest()
 
 
 # ---- who hears -----------------------------------------------------------------------------------
@@ -115,7 +131,8 @@ class HeardLooks:
 
     def kind_of(self, place: int) -> tuple[Any, ...]:
         """Return what is equal for ranks that stand in the same places, with all that they have
-        started: names, stacks, and the system calls of their main threads.
+        started: names, stacks, the system calls of their main threads, and whether these are
+        stopped or have ended.
         """
         return tuple(sorted(self._kind_of_process(series) for series in self.looks[place]))
 
@@ -126,7 +143,8 @@ class HeardLooks:
         stacks = sorted({str(self.parts[n].get("frames", "")) for n in last.get("threads", ())})
         kernel = last.get("kernel", ())[:1]
         calls = [(self.parts[n].get("syscall") or {}).get("name", "") for n in kernel]
-        return str(last.get("name", "")), (*map(str, calls), *stacks)
+        halted = [state] if (state := last.get("state", "")) in _HALTED else []
+        return str(last.get("name", "")), (*map(str, calls), *map(str, halted), *stacks)
 
     def pids_of(self, place: int) -> list[int]:
         """Return the processes of a rank."""

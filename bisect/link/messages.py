@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar
 
-from ..base.json_codec import Misfit, from_json, to_json
+from ..base.json_codec import Misfit, from_json, to_short_json
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_values
 from ..base.node_record import NodeRecord
@@ -65,9 +65,18 @@ class Echo:
 
 
 @dataclass(frozen=True)
+class RankKind:
+    """What is equal for ranks that wait for others in the same place: a hash (look_summary.py)."""
+
+    rank: int
+    kind: str
+
+
+@dataclass(frozen=True)
 class Report:
     """What a node knows of its ranks: as its clock ran out, or as the lead asked (`inquiry`).
-    `looks` messages of the kind RankLooks follow.
+    `looks` messages of the kind RankLooks follow, and one of each rank of `alike` that the lead
+    wants.
     """
 
     inquiry: int  # 0: nobody asked
@@ -78,6 +87,7 @@ class Report:
     proof: str = ""  # in words, why its job cannot go on
     is_over: bool = False  # the deadline of a step is over
     asks: bool = False  # for a verdict: its ranks stand still
+    alike: tuple[RankKind, ...] = ()  # of a large job: ranks of which there may be many
 
 
 @dataclass(frozen=True)
@@ -140,11 +150,12 @@ class LookNow:
 @dataclass(frozen=True)
 class WantDetails:
     """A node is to tell these stacks, of those that it reported, and the texts of the looks at
-    these processes.
+    these processes; or these ranks, of those that are alike.
     """
 
-    stacks: tuple[str, ...]
-    pids: tuple[int, ...]
+    stacks: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -178,13 +189,14 @@ KINDS: dict[str, type] = {
     "judged": Judged,
 }
 FROM_NODE = (Join, Digest, Echo, Report, RankLooks, LookDetails, Leave)
+PARTS_OF_REPORTS = ("report", "looks", "details")
 FROM_LEAD = (Beat, LookNow, WantDetails, Judged, Leave)
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def encode(said: Said) -> Message:
-    """Return a message as JSON, its texts without secrets."""
-    message: Message = mask_values(to_json(said))
+    """Return a message as JSON, its texts without secrets; what has its default is left out."""
+    message: Message = mask_values(to_short_json(said))
     return {**message, "t": _NAMES[type(said)]}
 
 
@@ -225,6 +237,8 @@ def _find_impossible(said: Said) -> str:
             return "a time below zero"
         if said.looks < 0 or said.looks > _MOST_RANKS:
             return f"{said.looks} looks"
+        if len({one.rank for one in said.alike}) < len(said.alike):
+            return "a rank is there twice"
     return ""
 
 
@@ -233,7 +247,8 @@ def list_ranks(said: Said) -> tuple[object, ...]:
     if isinstance(said, Digest):
         return tuple(word.rank for word in said.ranks)
     if isinstance(said, Report):
-        return (*said.record.job.local_ranks, *(facts.rank for facts in said.record.ranks))
+        alike = (one.rank for one in said.alike)
+        return (*said.record.job.local_ranks, *(r.rank for r in said.record.ranks), *alike)
     return (said.facts.rank,) if isinstance(said, RankLooks) else ()
 
 

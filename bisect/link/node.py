@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ from .messages import (
     LookDetails,
     LookNow,
     NodeWord,
+    RankKind,
     RankLooks,
     Report,
     Said,
@@ -55,6 +56,7 @@ _LAST_LIMIT = 1.0  # seconds for the last message to leave
 _AGAIN_FIRST, _AGAIN_LAST = 0.5, 5.0  # seconds between two tries to find the lead
 _SOON = 20.0  # seconds for which it is tried often
 _MOST_OF_MESSAGE = LARGEST - 4096  # bytes: masks may be longer than what they hide
+MOST_WHOLE = 64  # ranks of a job that are all told of
 _MOST_LOOKS = 48 << 20  # bytes of the looks of one report: what a connection may send is bounded
 
 # Where the lead may be, and what to prove to it; asked anew for each try.
@@ -164,10 +166,12 @@ class NodeLink:
     def report(self, report: Report, ranks: Sequence[RankFacts]) -> None:
         """Tell the lead what we know. Raises ConnectionError."""
         self._told = fitting = [*_fit(ranks)]
-        self._send(replace(report, looks=len(fitting)))
-        for one in fitting:
-            self._send(RankLooks(one.ranks[0], one.looks[0], one.parts))
-        if not (report.asks or report.inquiry):  # it ends, and may be gone before it is asked
+        is_asked = bool(report.asks or report.inquiry)  # else it ends, and may be gone before it is
+        alike = list_alike(report, fitting) if is_asked and self.world_size > MOST_WHOLE else {}
+        kinds = tuple(RankKind(rank, kind) for rank, kind in alike.items())
+        self._send(replace(report, looks=len(fitting) - len(alike), alike=kinds))
+        self._tell_looks(one for one in fitting if one.ranks[0].rank not in alike)
+        if not is_asked:
             stacks = dict.fromkeys(name for one in fitting for name in one.stacks)
             self._give_details(WantDetails(tuple(stacks), ()))
 
@@ -249,8 +253,15 @@ class NodeLink:
             self._news.set()
             self._wake()
 
+    def _tell_looks(self, told: Iterable[LookSummary]) -> None:
+        for one in told:
+            self._send(RankLooks(one.ranks[0], one.looks[0], one.parts))
+
     def _give_details(self, wanted: WantDetails) -> None:
         """Tell what is wanted of the last report, in messages that are not too long."""
+        if wanted.ranks:
+            self._tell_looks(one for one in self._told if one.ranks[0].rank in wanted.ranks)
+            return
         for one in self._told:
             stacks, texts = one.give_details(wanted.stacks, wanted.pids)
             parts = [LookDetails(stacks=part) for part in _split(stacks)]
@@ -345,6 +356,17 @@ def _fit(ranks: Sequence[RankFacts]) -> list[LookSummary]:
                 left -= size
                 break
     return fitting
+
+
+def list_alike(report: Report, told: Sequence[LookSummary]) -> dict[int, str]:
+    """Return the kinds of the ranks of which there may be many: they wait for others."""
+    waiting = report.verdict.ranks.waiting
+    ranks = ((one.ranks[0], one) for one in told if one.looks[0][0])
+    return {
+        facts.rank: one.name_kind()
+        for facts, one in ranks
+        if isinstance(facts.rank, int) and facts.rank in waiting and not (facts.moved or facts.left)
+    }
 
 
 def _split(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

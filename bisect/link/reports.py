@@ -2,17 +2,19 @@
 node has told yet, and the texts of the processes that are to be shown.
 
 Ranks of a large job stand in few different places. Told whole, the looks at one rank are some
-200 kB of JSON, and 500 ranks took over 1 GB here.
+200 kB of JSON, and 500 ranks took over 1 GB here; summaries of 10,000 were 87 MB. So of many ranks
+that wait for others in the same place some are told of, and of the rest that they are like these.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame
 from ..base.rank_facts import RankFacts
@@ -25,9 +27,12 @@ from .look_summary import (
     read_looks,
     read_stacks,
 )
-from .messages import LookDetails, RankLooks, Report, WantDetails
+from .messages import LookDetails, RankKind, RankLooks, Report, WantDetails
 
 _MOST_STACKS = 100_000  # that are kept from one inquiry for the next
+# Ranks that are alike and are told of all the same: of all nodes, and of one. The node of a hub has
+# connections to all others, and those of a ring each to the next: nothing is concluded of one rank.
+MOST_ALIKE, _MOST_OF_NODE = 32, 4
 
 
 @dataclass
@@ -39,6 +44,52 @@ class _Incoming:
     stacks: frozenset[str] = frozenset()  # of all of them
     texts: dict[str, Sequence[str]] = field(default_factory=dict)  # of looks, by pid
     asked: frozenset[str] | None = None  # the stacks that its node is asked for; None: nothing
+    expected: int = 0  # ranks
+    alike: tuple[RankKind, ...] = ()  # those of which no more is told
+
+
+@dataclass(frozen=True)
+class ToldRanks:
+    """What a report that is whole tells of its ranks, as it came."""
+
+    heard: Sequence[HeardLooks] = ()
+    stacks: Stacks = field(default_factory=dict)
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    alike: tuple[RankKind, ...] = ()  # of which no more is told
+
+    def put_together(self) -> tuple[RankFacts, ...]:
+        """Return those that are told of. Raises Refused where that cannot be read."""
+        with _refusing():
+            ranks = [put_looks_together(one, self.stacks, self.texts) for one in self.heard]
+        return tuple(facts for each in ranks for facts in each)
+
+
+class AlikeRanks:
+    """Which ranks stand for many that wait for others in the same place."""
+
+    def __init__(self) -> None:
+        self._chosen: dict[RankId, str] = {}  # the kinds of those that do
+        self._counts = Counter[str]()  # of them, by kind
+
+    def choose(self, report: Report) -> tuple[int, ...]:
+        """Return the ranks, of those of a report that are alike, of which its node is to tell: some
+        of each kind, spread over the nodes, and all that it blames.
+        """
+        for facts in report.record.ranks:  # they may have stood for others in an earlier inquiry
+            if before := self._chosen.pop(facts.rank, ""):
+                self._counts[before] -= 1
+        here = Counter[str]()
+        for one in report.alike:
+            is_needed = self._counts[one.kind] < MOST_ALIKE and here[one.kind] < _MOST_OF_NODE
+            if is_needed or one.rank in report.verdict.ranks.culprit:
+                self._chosen[one.rank] = one.kind
+                self._counts[one.kind] += 1
+                here[one.kind] += 1
+        return tuple(one.rank for one in report.alike if one.rank in self._chosen)
+
+    def find_told(self, told: Collection[RankId]) -> dict[str, RankId]:
+        """Return for each kind a rank that stands for it, of those that were told of."""
+        return {kind: rank for rank, kind in self._chosen.items() if rank in told}
 
 
 class Reports:
@@ -47,13 +98,14 @@ class Reports:
     def __init__(
         self,
         ask: Callable[[str, WantDetails], None],
-        take: Callable[[str, Report, tuple[RankFacts, ...]], None],
+        take: Callable[[str, Report, ToldRanks], None],
         refuse: Callable[[str, Refused], None],
     ) -> None:
         """`ask` sends a node a question, `take` is given each report that is whole, `refuse` a node
         whose report cannot be read.
         """
         self._ask_node, self._take, self._refuse = ask, take, refuse
+        self._alike = AlikeRanks()
         self._incoming: dict[str, _Incoming] = {}
         self._stacks: dict[str, tuple[Frame, ...]] = {}  # what nodes have told, by hash
         self._asked: dict[str, str] = {}  # which node is to tell a stack
@@ -67,12 +119,21 @@ class Reports:
         if len(self._stacks) > _MOST_STACKS and not self._incoming:
             self._stacks = {}
 
+    def find_told(self, told: Collection[RankId]) -> dict[str, RankId]:
+        """Return for each kind of ranks that are alike one that stands for it, of those told of."""
+        return self._alike.find_told(told)
+
     def hear(self, node: str, said: Report | RankLooks | LookDetails) -> None:
         """Take in a part of a node's report. Raises Refused where it cannot be read."""
         self.heard = time.monotonic()
         if isinstance(said, Report):
             self.forget(node)
-            self._incoming[node] = _Incoming(said)
+            self._incoming[node] = one = _Incoming(said)
+            wanted = self._alike.choose(said)
+            one.alike = tuple(each for each in said.alike if each.rank not in wanted)
+            one.expected = said.looks + len(wanted)
+            if wanted:
+                self._ask_node(node, WantDetails(ranks=wanted))
             self._ask_for_details(node)
         elif node in self._incoming and isinstance(said, RankLooks):
             with _refusing():
@@ -87,10 +148,9 @@ class Reports:
         has told; what it was asked for another one is to tell.
         """
         one = self._incoming.get(node)
-        if one is not None and len(one.ranks) == one.report.looks:
+        if one is not None and len(one.ranks) == one.expected:
             self._let_go(one)
-            with contextlib.suppress(Refused):
-                self._take_whole(node, defaultdict(tuple, self._stacks))
+            self._take_whole(node, defaultdict(tuple, self._stacks))
         self.forget(node)
 
     def forget(self, node: str) -> None:
@@ -105,7 +165,7 @@ class Reports:
         for, and for the texts of the processes that are to be shown.
         """
         one = self._incoming[node]
-        if len(one.ranks) < one.report.looks:
+        if len(one.ranks) < one.expected:
             return
         one.stacks = frozenset[str]().union(*(heard.stacks for heard in one.ranks))
         quiet = one.report.verdict.ranks.culprit
@@ -129,11 +189,8 @@ class Reports:
             self._take_whole(node, self._stacks)
 
     def _take_whole(self, node: str, stacks: Stacks) -> None:
-        one = self._incoming[node]
-        with _refusing():
-            ranks = [put_looks_together(each, stacks, one.texts) for each in one.ranks]
-        del self._incoming[node]
-        self._take(node, one.report, tuple(rank for each in ranks for rank in each))
+        one = self._incoming.pop(node)
+        self._take(node, one.report, ToldRanks(one.ranks, stacks, one.texts, one.alike))
 
     def _take_details(self, node: str, said: LookDetails) -> None:
         one = self._incoming[node]

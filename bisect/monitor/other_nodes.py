@@ -398,17 +398,18 @@ async def judge_reported_nodes(
     at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
     no node has told of are reached.
     """
-    from ..collect.nodes import RecordedNode, find_who_goes_on, judge_nodes
+    from ..collect.nodes import JointNodes, RecordedNode, find_who_goes_on, judge_nodes
     from ..diagnosis.proof_of_hang import find_proof_of_hang
     from ..diagnosis.snapshot import Snapshot
 
     order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
     nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
+    together = JointNodes(nodes)
     ended = asker.report.ended
     if any(one.report.ended == "crash" for one in answers):  # while another one asked
         ended = "crash"
     if ended in ("still", "late"):
-        at_work = await call_in_thread(find_who_goes_on, nodes)
+        at_work = await call_in_thread(find_who_goes_on, together)
         if at_work:
             return Judged(0, goes_on=at_work), None
     unheard = await find_unheard_nodes(nodes, ports) if not unseen else []
@@ -419,7 +420,7 @@ async def judge_reported_nodes(
         for a in order
         if a.clock_ahead is not None
     ]
-    joint = await call_in_thread(judge_nodes, nodes, still, lost, clocks)
+    joint = await call_in_thread(judge_nodes, together, still, lost, clocks)
     seen = Snapshot(joint.ranks)
     proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
     proof = proof or next((a.report.proof for a in order if a.report.proof), "")

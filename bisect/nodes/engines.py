@@ -24,15 +24,8 @@ from itertools import chain
 from typing import Literal
 
 from ..attach.host_names import read_host_names
-from ..attach.nodes import (
-    KUBECTL_LIMIT,
-    SLURM_LIMIT,
-    SSH_CONNECT_LIMIT,
-    find_container,
-    kubectl_command,
-    list_running,
-    run_program,
-)
+from ..attach.nodes import SLURM_LIMIT, SSH_CONNECT_LIMIT, run_program
+from ..attach.pods import Pod, kubectl_command, list_pods
 from ..base.deadline import run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.files import PACKAGE
@@ -151,16 +144,6 @@ def make_engine(
     return makers[name](environ)
 
 
-@dataclass(frozen=True)
-class Pod:
-    """A pod of a job that runs already, for example an Indexed Job that sleeps."""
-
-    name: str
-    container: str
-    node: str  # of the cluster, on which it runs
-    address: str
-
-
 def make_kubernetes_engine(
     environ: Mapping[str, str], pods: Sequence[Pod], namespace: str | None
 ) -> Engine:
@@ -255,34 +238,15 @@ def read_ray_nodes() -> tuple[str, ...]:
 
 
 def read_pods(selector: str, namespace: str | None) -> tuple[Pod, ...]:
-    """Return the running pods with these labels ("app=idle").
-
-    Raises HangbisectError where kubectl is not here, or does not answer.
-    """
-    words = ("get", "pods", f"--selector={selector}", "--output=json")
-    command = (*kubectl_command(namespace), *words)
-    printed = asyncio.run(run_program(command, KUBECTL_LIMIT, "Name the nodes with --hosts."))
-    return parse_pods(printed)
-
-
-def parse_pods(printed: bytes) -> tuple[Pod, ...]:
-    """Return the running pods in `kubectl get pods --output=json`. Raises HangbisectError."""
-    try:
-        return tuple(
-            Pod(
-                str(item["metadata"]["name"]),
-                find_container(item),
-                str(item["spec"]["nodeName"]),
-                str(item["status"]["podIP"]),
-            )
-            for item in list_running(printed)
-        )
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise HangbisectError(f"kubectl printed no list of pods: {error!r}") from None
+    """Return the running pods with these labels ("app=idle"). Raises as list_pods() does."""
+    return asyncio.run(list_pods(selector, namespace, "Name the nodes with --hosts."))
 
 
 def list_pod_nodes(pods: Sequence[Pod], selector: str) -> tuple[str, ...]:
     """Return the nodes that these pods run on. Raises UsageError for less than two, or where two
-    pods are on one.
+    pods are on one; HangbisectError where one is not said.
     """
+    unplaced = next((pod.name for pod in pods if not (pod.node and pod.address)), None)
+    if unplaced is not None:
+        raise HangbisectError(f"kubectl does not say where the running pod {unplaced} is")
     return check_nodes([pod.node for pod in pods], f"the pods with {selector!r}")

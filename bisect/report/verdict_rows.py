@@ -326,7 +326,9 @@ def _describe_waiting_ranks(verdict: Verdict, ranks: Sequence[RankFacts]) -> str
     """Return who waits and where: "ranks 0-2 at our barrier", "rank 0 in all_reduce for rank 1"."""
     waiting = frozenset(verdict.ranks.waiting)
     who = format_ranks(waiting)
-    if all(r.held for r in ranks if r.rank in waiting):
+    held = [facts.held for facts in ranks if facts.rank in waiting]
+    # Of a verdict alone its facts are not known: a script of the user's own has no barrier of ours.
+    if all(held) and (held or verdict.pipeline):
         return f"{who} at our barrier"
     first = verdict.chain[0] if verdict.chain else None
     if first is None or not first.target.startswith("collective "):

@@ -11,7 +11,7 @@ from pathlib import Path
 from hangbisect.attach.answer import write_run_files
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.base.identity import UnknownRank
-from hangbisect.base.rank_facts import RankFacts
+from hangbisect.base.rank_facts import RankFacts, fill_in_same_looks
 from hangbisect.report.html.page import html_page
 from hangbisect.report.issue_page import run_page
 from hangbisect.report.redaction import NoRedaction, redact_run, redactor_for
@@ -19,7 +19,6 @@ from hangbisect.report.run_reader.run import read_rank_facts, read_run
 from hangbisect.report.run_reader.run_files import (
     MOST_KINDS,
     MOST_WHOLE,
-    fill_in_same_looks,
     leave_out_same_looks,
 )
 from hangbisect.report.trace import make_trace

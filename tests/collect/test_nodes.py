@@ -14,6 +14,7 @@ from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, Slo
 from hangbisect.base.verdict_facts import NodeSeen, Outcome, Verdict
 from hangbisect.collect.node_connections import UnheardHost, connect_nodes
 from hangbisect.collect.nodes import (
+    JointNodes,
     RecordedNode,
     find_unheard,
     find_who_goes_on,
@@ -340,13 +341,14 @@ def test_both_ends_on_one_node_are_left_to_its_own_evidence() -> None:
 def test_a_rank_at_work_on_another_node_keeps_the_others_from_being_judged() -> None:
     works = replace(SLEEPS, moved="reads t.py")
     waiting = node("n1", WAITS, outcome="silent")
-    assert "rank 1 on n2 is at work (reads t.py)" in find_who_goes_on([waiting, node("n2", works)])
-    assert find_who_goes_on([waiting, node("n2", SLEEPS)]) == "", "it hangs"
+    joint = JointNodes([waiting, node("n2", works)])
+    assert "rank 1 on n2 is at work (reads t.py)" in find_who_goes_on(joint)
+    assert find_who_goes_on(JointNodes([waiting, node("n2", SLEEPS)])) == "", "it hangs"
 
 
 def test_a_rank_that_hangs_is_judged_whatever_another_node_does() -> None:
     works = on("n1", rank(0, SLEEP, SLEEP), moved="reads t.py")
-    assert find_who_goes_on([node("n1", works), node("n2", SLEEPS)]) == ""
+    assert find_who_goes_on(JointNodes([node("n1", works), node("n2", SLEEPS)])) == ""
 
 
 def test_who_waits_for_a_process_of_a_lost_node_is_not_to_blame() -> None:
@@ -354,9 +356,9 @@ def test_who_waits_for_a_process_of_a_lost_node_is_not_to_blame() -> None:
     call = Descriptor(4, "socket", "socket:[7]", socket=peer)
     waits = look("recv t.py:1", call="recvfrom", descriptors=(call,), sockets=(peer,))
     alone = node("n1", on("n1", rank(0, waits, waits)), outcome="silent")
-    assert judge_nodes([alone], "still").verdict.ranks.culprit == (0,)
+    assert judge_nodes(JointNodes([alone]), "still").verdict.ranks.culprit == (0,)
     lost = LostNode("n2", (1,), 9.0, "rank 1 at its script", "10.0.0.2")
-    found = judge_nodes([alone], "still", [lost]).verdict
+    found = judge_nodes(JointNodes([alone]), "still", [lost]).verdict
     assert found.ranks.culprit == ()
     assert found.ranks.waiting == (0,)
     assert found.cause is not None
@@ -469,7 +471,8 @@ def test_where_all_ranks_are_seen_whoever_else_has_connected_is_no_rank() -> Non
 
 def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:
     lost = LostNode("n3", (2,), None, "", "10.0.0.3")
-    found = judge_nodes([serves(accepted("10.0.0.3:40000")), asks()], "still", [lost]).verdict
+    joint = JointNodes([serves(accepted("10.0.0.3:40000")), asks()])
+    found = judge_nodes(joint, "still", [lost]).verdict
     assert found.cause is not None
     assert found.cause.id == "node-lost"
     assert not found.ranks.culprit

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import zlib
 from itertools import pairwise
 from typing import Any
 
@@ -101,13 +103,26 @@ def test_sizes_are_refused_before_anything_is_kept() -> None:
 
 
 def test_one_connection_may_send_only_so_much() -> None:
-    decoder, data = Decoder(), pack({"t": "a", "text": "x" * (LARGEST - 100)})
-    for _ in range(MOST // len(data)):
+    """However short it is made on its way."""
+    for text in ("x" * (LARGEST - 100), os.urandom(LARGEST // 2 - 100).hex()):
+        decoder, data = Decoder(), pack({"t": "a", "text": text})
+        with pytest.raises(Refused, match="64 MiB"):
+            read_all(decoder, [data] * (MOST // (LARGEST - 200) + 1))
+        decoder.most = 2 * MOST  # as time goes by
         read_all(decoder, [data])
-    with pytest.raises(Refused, match="64 MiB"):
-        decoder.feed(data)
-    decoder.most = 2 * MOST  # as time goes by
-    read_all(decoder, [data])
+
+
+def test_what_is_longer_than_a_message_once_it_is_decompressed_is_refused() -> None:
+    words = {"t": "a", "text": "ranks wait " * 1000}
+    assert len(pack(words)) < 500
+    assert read_all(Decoder(), [pack(words)]) == [words]
+    for text in (b'{"t": "a"}'.ljust(LARGEST + 1), b" " * (1 << 28)):
+        body = zlib.compress(text)
+        with pytest.raises(Refused, match="too long"):
+            read_all(Decoder(), [len(body).to_bytes(4, "big") + body])
+    body = zlib.compress(json.dumps(words).encode())[:-4]
+    with pytest.raises(Refused, match="cut off"):
+        read_all(Decoder(), [len(body).to_bytes(4, "big") + body])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.node_record import NodeClock, make_node_record
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link import channel as channels
 from hangbisect.link.channel import LARGEST, Channel, Credentials, open_channel, pack
@@ -46,8 +47,16 @@ class Star:
         self.answers = {one.join.host: one for one in answers}
         return Judged(0, asker.report.verdict, proof="seen")
 
-    def node(self, number: int, ranks: Sequence[int] = (), **more: Any) -> NodeLink:
-        """Start a node's end of the link, which looks as soon as it is asked to."""
+    def node(
+        self,
+        number: int,
+        ranks: Sequence[int] = (),
+        tells: tuple[Report, Sequence[RankFacts]] | None = None,
+        **more: Any,
+    ) -> NodeLink:
+        """Start a node's end of the link, which looks as soon as it is asked to. `tells`: what it
+        reports then.
+        """
         join = replace(join_of(number, ranks), **more)
 
         async def find() -> tuple[list[tuple[str, int]], Credentials]:
@@ -55,8 +64,9 @@ class Star:
 
         def wake() -> None:
             if link.asked:
+                report, facts = tells or (report_of(join), [])
                 with contextlib.suppress(ConnectionError):
-                    link.report(report_of(join, inquiry=link.asked), [])
+                    link.report(replace(report, inquiry=link.asked), facts)
                 link.asked = 0
 
         words = tuple(RankWord(one, "runs", "4 Tokenizer loaded") for one in join.ranks)

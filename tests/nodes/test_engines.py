@@ -7,6 +7,7 @@ import os
 import shlex
 
 import pytest
+from hangbisect.attach.pods import parse_pods
 from hangbisect.base.errors import HangbisectError
 from hangbisect.base.json_codec import from_json
 from hangbisect.nodes.engines import (
@@ -14,7 +15,6 @@ from hangbisect.nodes.engines import (
     make_kubernetes_engine,
     make_slurm_engine,
     make_ssh_engine,
-    parse_pods,
 )
 from hangbisect.nodes.node_task import PORTS, TaskOrders, make_environment
 
@@ -90,7 +90,10 @@ def test_in_pods_each_node_gets_its_own_set_and_its_first_one_by_its_address() -
     [
         ({"status": {"phase": "Pending"}}, "only n2"),
         ({"spec": {"nodeName": "n2", "containers": [{"name": "train"}]}}, "twice"),
-        ({"spec": {"containers": [{"name": "train"}]}}, "no list of pods"),
+        (
+            {"spec": {"containers": [{"name": "train"}]}},
+            "does not say where",
+        ),
         ({"metadata": 3}, "no list of pods"),
     ],
 )

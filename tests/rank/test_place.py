@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, command_line, find_place
+from hangbisect.base.variables import FRONT_VARIABLE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -203,6 +204,19 @@ def test_a_launcher_that_cannot_be_named_leaves_ones_own_command(
 ) -> None:
     answer = ask(start, sys.executable, "-c", ASK, package, RANK="0", WORLD_SIZE="2")
     assert answer["command"][1:] == ["-c", ASK, str(package)]
+
+
+def test_of_ranks_that_a_script_starts_it_is_the_command_that_is_watched(
+    start: Start, package: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "go.sh"
+    script.write_text('"$@"; exit $?')
+    environ = {"RANK": "0", "WORLD_SIZE": "2", FRONT_VARIABLE: str(os.getpid())}
+    answer = ask(start, "sh", script, sys.executable, "-c", ASK, package, **environ)
+    assert answer["command"][:2] == ["sh", str(script)]
+    environ[FRONT_VARIABLE] = "4194305"  # that is no pid (man 5 proc, pid_max)
+    answer = ask(start, "sh", script, sys.executable, "-c", ASK, package, **environ)
+    assert answer["command"][0] == Path(sys.executable).name
 
 
 def test_of_srun_on_another_machine_only_nodes_and_tasks_are_known() -> None:

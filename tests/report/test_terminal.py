@@ -25,7 +25,7 @@ from hangbisect.base.verdict_facts import (
 )
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.report.rows import format_good_run, word_good_run
-from hangbisect.report.terminal import culprit_stack, slow_line, verdict_lines
+from hangbisect.report.terminal import culprit_stack, replay_verdict, slow_line, verdict_lines
 from hangbisect.report.verdict_rows import MOST_LINES
 
 TABLE = (Checkpoint("wandb_logger", "WandbLogger ready", "wandb", 60, number=9),)
@@ -130,6 +130,12 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
         "job       ended",
         "report    runs/a1/report.md: paste it into an issue",
     ]
+
+
+def test_whether_ranks_are_at_our_barrier_is_not_made_up_where_a_verdict_is_all_there_is() -> None:
+    script = replace(VERDICT, pipeline="")
+    assert not [line for line in replay_verdict(script, "runs/a1") if "at our barrier" in line]
+    assert [line for line in replay_verdict(VERDICT, "runs/a1") if "0,2-3 at our barrier" in line]
 
 
 def test_what_launchers_do_not_agree_about_is_said_below_what_they_wait_for() -> None:

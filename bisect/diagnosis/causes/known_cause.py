@@ -22,7 +22,7 @@ from ..collectives.common_path import CollectivePlace, find_collective_place
 from ..collectives.log_divergence import find_mismatch
 from ..disagreements import Disagreement, find_disagreement
 from ..process.blocked_syscalls import find_socket_by_inode
-from ..process.frames import frame_owner, job_frames, unqualified_name
+from ..process.frames import frame_owner, job_frames, keep_by_stack, unqualified_name
 from ..process.process_snapshot import ProcessSnapshot, find_descendants, merge_looks
 from ..process.public_calls import GroupWait, find_group_wait
 from ..rank_waits import RankWait, sort_by_telling
@@ -337,11 +337,13 @@ class Scene:
 
     def ranks_in(self, file: str, function: str = r".*") -> tuple[RankId, ...]:
         """Return the living ranks whose main thread has such a frame, as in `frame`."""
-        return tuple(n for n, view in self.views.items() if find_frame(view.frames, file, function))
+        find = keep_by_stack(find_frame)
+        return tuple(n for n, view in self.views.items() if find(view.frames, file, function))
 
     def ranks_with(self, role: Role) -> tuple[RankId, ...]:
         """Return the living ranks whose main thread is in a function with a role."""
-        return tuple(n for n, view in self.views.items() if find_role(view.frames, role))
+        find = keep_by_stack(find_role)
+        return tuple(n for n, view in self.views.items() if find(view.frames, role))
 
     def waiting_for_it(self) -> tuple[RankId, ...]:
         """Return the ranks that wait for a culprit, as far as that is known."""

@@ -153,12 +153,17 @@ def _describe_missing(found: Mismatch, who: str, rest: str) -> str:
 
 
 def _describe_uneven(found: Mismatch, who: str, rest: str) -> str:
-    text = f"{who} went on to {format_call(found.operation)}"
+    leaves = who, found.operation
+    stays = rest, found.paired
+    (left, after), (still, loop) = (stays, leaves) if found.goes_on else (leaves, stays)
+    text = f"{left} went on to {format_call(after)}"
     if found.paired is None or not rest:
         return text
-    still = "goes" if _s(found.others) else "go"
-    text += f" while {rest} still {still} round {format_call(found.paired)}"
-    return text + (" (uneven batches?)" if found.paired.kind in BACKWARD_KINDS else "")
+    goes = "goes" if _s(found.ranks if found.goes_on else found.others) else "go"
+    inside = f"{still} still {goes} round {format_call(loop)}"
+    text = f"{inside} while {text}" if found.goes_on else f"{text} while {inside}"
+    is_training = loop is not None and loop.kind in BACKWARD_KINDS
+    return text + (" (uneven batches?)" if is_training else "")
 
 
 def _describe_order(found: Mismatch, who: str, rest: str) -> str:
@@ -232,6 +237,7 @@ class Mismatch:
     paired: Collective | None = None  # what the others did in its place
     source: str = "ring"
     members: tuple[RankId, ...] = ()  # of the group of the culprits, where it is told
+    goes_on: bool = False  # "uneven": the culprits are in the loop still, and the others left it
 
     @property
     def is_sure(self) -> bool:
@@ -300,6 +306,7 @@ def make_mismatch(
         others=others,
         paired=paired,
         source=group.source,
+        goes_on=kind == "uneven" and culprits == tuple(mine) and found.my_count > found.their_count,
     )
     return add_sentence(made)
 
@@ -338,8 +345,7 @@ def _judge_difference(
         # What both did before is a loop; who does something else has left it, or its own call out.
         left = found.my_count < found.their_count
         if found.loop == "left":
-            who = mine if left or few else theirs
-            return "uneven", who, a if left or few else b, b if left else a
+            return ("uneven", mine, a, b) if left or few else ("uneven", theirs, b, a)
         if found.loop == "inside":
             if few and not left:
                 return "extra", mine, a, b

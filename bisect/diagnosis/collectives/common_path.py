@@ -12,13 +12,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.library_functions import C10D_WRAPPER
 from ...base.process_facts import Frame
 from ...base.words import format_ranks
-from ..process.frames import format_frame, frame_owner, job_frames, unqualified_name
+from ..process.frames import (
+    format_frame,
+    frame_owner,
+    job_frames,
+    keep_by_stack,
+    unqualified_name,
+)
 from ..process.process_snapshot import ProcessSnapshot
 from ..process.public_calls import find_entry_points, find_group_wait
 from .collective_mismatch import TO_ONE_PEER
@@ -72,7 +79,16 @@ def find_collective_place(
     makes_group = with_groups and _makes_further_group(view)
     if not makes_group and find_group_wait(view) != "collective":
         return None
-    frames = job_frames(view.frames, package)
+    place = _find_place_on_stack(view.frames, package, makes_group)
+    return replace(place, rank=rank) if place is not None else None
+
+
+@keep_by_stack
+def _find_place_on_stack(
+    stack: tuple[Frame, ...], package: str, makes_group: bool
+) -> CollectivePlace | None:
+    """Return where a rank, 0 say, waits with this stack."""
+    frames = job_frames(stack, package)
     owners = [frame_owner(frame, package) for frame in frames]
     inside = next((n for n, owner in enumerate(owners) if owner in ("user", "step")), len(frames))
     at, call = _find_outermost_call(frames[:inside])
@@ -81,23 +97,29 @@ def find_collective_place(
     call = call or ("new_group" if makes_group else "")
     own = tuple(f for f, owner in zip(frames, owners, strict=True) if owner in ("user", "step"))
     path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
-    root = find_root(view.frames)
+    root = find_root(stack)
     return CollectivePlace(
-        rank,
+        0,
         call,
         own[::-1],
         path[::-1],
-        read_group(view.frames),
+        read_group(stack),
         root.rank if root else None,
-        find_handle(view.frames),
+        find_handle(stack),
     )
 
 
 def _makes_further_group(view: ProcessSnapshot) -> bool:
     """Return whether a rank makes a process group that is not the first one."""
-    names = {unqualified_name(one.name) for one in view.frames if one.file.endswith(_C10D)}
+    names = _name_calls_of_torch(view.frames)
     is_first = MAKES_FIRST_GROUP in names
     return bool(names) and not is_first and find_group_wait(view) == "construction"
+
+
+@keep_by_stack
+def _name_calls_of_torch(stack: tuple[Frame, ...]) -> frozenset[str]:
+    """Return the functions of torch's process groups that are on a stack."""
+    return frozenset(unqualified_name(one.name) for one in stack if one.file.endswith(_C10D))
 
 
 def _find_outermost_call(frames: Sequence[Frame]) -> tuple[int, str]:

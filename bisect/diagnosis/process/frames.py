@@ -5,10 +5,10 @@ serve a library.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache, wraps
 from itertools import zip_longest
-from typing import Literal
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from ...base.library_functions import Role, has_role, is_library_file
 from ...base.process_facts import Frame, Thread
@@ -54,10 +54,38 @@ def _is_handler_function(file: str, qualified: str) -> bool:
     return has_role(file, qualified, Role.HANDLES_SIGNAL)
 
 
-def drop_signal_handlers(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_MOST_STACKS = 1 << 14  # that are kept of each function
+
+
+def keep_by_stack(
+    find: Callable[Concatenate[tuple[Frame, ...], _P], _T],
+) -> Callable[Concatenate[tuple[Frame, ...], _P], _T]:
+    """Return a function that works out once what `find` says of a stack: the ranks of a large job
+    share few of them, each of which is one object for all (link/look_summary.py). Of stacks that
+    are equal and not the same object each is worked out: to compare them takes as long.
+    """
+    known: dict[Hashable, tuple[tuple[Frame, ...], _T]] = {}
+
+    @wraps(find)
+    def found(frames: tuple[Frame, ...], /, *args: _P.args, **options: _P.kwargs) -> _T:
+        key = (id(frames), *args, *options.values())
+        kept = known.get(key)
+        if kept is None or kept[0] is not frames:
+            if len(known) >= _MOST_STACKS:
+                known.clear()
+            kept = known[key] = frames, find(frames, *args, **options)
+        return kept[1]
+
+    return found
+
+
+@keep_by_stack
+def drop_signal_handlers(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """Return `frames` (innermost first) as they were before any signal handler ran."""
     outermost = max((i for i, frame in enumerate(frames) if is_signal_handler(frame)), default=-1)
-    return tuple(frames[outermost + 1 :])
+    return frames[outermost + 1 :]
 
 
 def frame_owner(frame: Frame, package: str) -> FrameOwner:
@@ -88,15 +116,14 @@ def is_injection(frame: Frame, package: str) -> bool:
     return bool(package) and frame.file == f"{package.rstrip('/')}/{_INJECTIONS}"
 
 
-def job_frames(frames: Iterable[Frame], package: str) -> tuple[Frame, ...]:
+@keep_by_stack
+def job_frames(frames: tuple[Frame, ...], package: str) -> tuple[Frame, ...]:
     """Return the Python frames of the job, innermost first: without handlers, the harness,
     whatever called the harness (a console script, runpy), and what libraries make as they run.
     """
     kept: list[Frame] = []
     python = [
-        f
-        for f in drop_signal_handlers(tuple(frames))
-        if not (f.native or _stands_between(f, package))
+        f for f in drop_signal_handlers(frames) if not (f.native or _stands_between(f, package))
     ]
     pairs = zip_longest(python, python[1:])
     python = [frame for frame, outer in pairs if not _is_generated(frame, outer, package)]

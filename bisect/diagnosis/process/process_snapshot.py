@@ -11,7 +11,7 @@ from ...base.lazy_dataclass import dataclass
 from ...base.process_facts import Frame, Kernel, Look, Syscall, Thread
 from ...base.rank_facts import RankFacts
 from .blocked_syscalls import list_awaited_pids
-from .frames import drop_signal_handlers, is_signal_handler
+from .frames import drop_signal_handlers
 
 # A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells
 # which one it was. The same table serves where the kernel hides the call but not the place.
@@ -159,7 +159,8 @@ def _rename_threads(task: Kernel, other: Mapping[int, int]) -> Kernel:
 
 
 def _is_in_handler(look: Look) -> bool:
-    return look.main is not None and any(is_signal_handler(frame) for frame in look.main.frames)
+    frames = look.main.frames if look.main is not None else ()
+    return drop_signal_handlers(frames) is not frames
 
 
 def _runs(look: Look) -> bool:

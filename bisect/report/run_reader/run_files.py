@@ -27,7 +27,7 @@ from ...base.identity import RankId, UnknownRank
 from ...base.json_codec import Misfit, fit_json, from_json
 from ...base.lazy_dataclass import dataclass
 from ...base.node_record import NodeRecord
-from ...base.rank_facts import MachineFacts, RankFacts
+from ...base.rank_facts import MachineFacts, RankFacts, fill_in_same_looks
 from ...base.verdict_facts import Edge, Outcome, Verdict
 from ...base.words import format_bytes
 from ...collect.nodes import JointJudgement, RecordedNode, judge_recorded_nodes
@@ -149,23 +149,6 @@ def _kind_of_rank(facts: RankFacts, known: dict[int, int]) -> Any:
         call = last.kernel[0].syscall if last.kernel else None
         kinds.append((last.name, call.name if call else "", *sorted(stacks)))
     return tuple(sorted(kinds))
-
-
-def fill_in_same_looks(ranks: Sequence[RankFacts]) -> tuple[RankFacts, ...]:
-    """Return the ranks; one whose looks were left out has those of the rank that it is like, and
-    nothing of what that rank has started.
-    """
-    looks = {facts.rank: facts.looks for facts in ranks if facts.looks}
-
-    def fill_in(facts: RankFacts) -> RankFacts:
-        other = facts.same_looks_as
-        if other is None or facts.looks:
-            return facts
-        sentence = f"left out: it is like that at rank {other}, which is shown here"
-        like = (replace(one, pid=facts.pid or 0, dump="") for one in looks.get(other, ()))
-        return replace(facts, looks=tuple(replace(k, missing=(*k.missing, sentence)) for k in like))
-
-    return tuple(map(fill_in, ranks))
 
 
 def _are_facts(data: Any) -> bool:

@@ -11,7 +11,7 @@ from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
 from hangbisect.base.rank_facts import MachineFacts
-from hangbisect.collect.nodes import RecordedNode
+from hangbisect.collect.nodes import JointNodes, RecordedNode
 from hangbisect.collect.nodes import judge_nodes as judge_recorded
 from hangbisect.diagnosis.verdict import judge_job
 
@@ -66,7 +66,7 @@ def test_what_monitors_wrote_tells_the_same() -> None:
         record = make_node_record(one.host, about, one.ranks, NodeClock(120.0, 1.8e9))
         again = from_json(NodeRecord, to_json(record))
         written.append(RecordedNode(again, one.ranks, judge_job(about, one.ranks)))
-    verdict = judge_recorded(written).verdict
+    verdict = judge_recorded(JointNodes(written)).verdict
     assert verdict.ranks.culprit == (5,)
     assert verdict.cause is not None
     assert verdict.cause.matched[0].startswith("n02: GPU 1 (0000:01:00) of rank 5: Xid 79")

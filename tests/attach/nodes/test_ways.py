@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hangbisect.attach import nodes
+from hangbisect.attach import nodes, pods
 from hangbisect.attach.inquiry import ask_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.node_messages import Summary, write_message
@@ -90,7 +90,7 @@ PODS = json.dumps(
 def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
     stand_in: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(nodes.IMAGE_VARIABLE, "here/hangbisect:1")
+    monkeypatch.setenv(pods.IMAGE_VARIABLE, "here/hangbisect:1")
     Path("pods").write_text(PODS)
     stand_in(
         "kubectl",
@@ -115,12 +115,12 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
 
 def test_without_an_image_that_has_us_nothing_is_put_beside_a_pod() -> None:
     asked = ("hangbisect", *answer_arguments(4.0, {"RUN": "a b"}))
-    debug, execute = nodes.pod_node("p", "c", "ml", asked, "here/hangbisect:1").ways
+    debug, execute = pods.pod_node("p", "c", "ml", asked, "here/hangbisect:1").ways
     assert debug[:5] == ("kubectl", "--namespace=ml", "debug", "p", "--image=here/hangbisect:1")
     inside = debug[debug.index("--") + 1 :]
     assert inside == ("hangbisect", "attach", "--answer", "--for", "4", "--in=RUN=a b")
     assert execute[:4] == ("kubectl", "--namespace=ml", "exec", "p")
-    without = nodes.pod_node("p", "c", "ml", asked, None)
+    without = pods.pod_node("p", "c", "ml", asked, None)
     assert without.ways == (execute,)
     assert "--image=IMAGE" in without.paste
 
@@ -206,7 +206,7 @@ def test_a_kubectl_that_hangs_and_a_slurm_without_squeue_are_a_sentence(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stand_in("kubectl", "exec sleep 60")
-    monkeypatch.setattr(nodes, "KUBECTL_LIMIT", 0.5)
+    monkeypatch.setattr(pods, "KUBECTL_LIMIT", 0.5)
     with pytest.raises(HangbisectError, match="kubectl did not answer within 0 s"):
         attach.run(["--kubernetes", "app=train"])
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -298,6 +298,6 @@ def test_the_page_shows_the_options_and_the_commands() -> None:
     assert f"`{step.partition('--job-name=hangbisect')[0]}--job-name=hangbisect " in page
     (by_ssh,) = nodes.find_ssh_hosts("HOST", None).nodes[0].ways
     assert f"`{' '.join(by_ssh[:-1])} " in page
-    debug, execute = nodes.pod_node("POD", "CONTAINER", None, answer_arguments(None), "IMAGE").ways
+    debug, execute = pods.pod_node("POD", "CONTAINER", None, answer_arguments(None), "IMAGE").ways
     assert f"`{' '.join(debug[: debug.index('--')])} -- " in page
     assert f"{' '.join(execute[: execute.index('--')])} -- " in page

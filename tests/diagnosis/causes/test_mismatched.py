@@ -155,6 +155,17 @@ def test_rounds_without_a_backward_are_no_batches() -> None:
     assert not any("DistributedSampler" in advice for advice in found.avoid)
 
 
+def test_who_goes_round_once_more_than_the_others_has_not_left_the_loop() -> None:
+    """Each rank stops early by a value of its own: rank 2 does not."""
+    step, meet = [Call("all_reduce", "train.py:6 train")], Call("all_gather", "train.py:13 train")
+    stopped, goes_on = [*step * 9, meet], [*step * 10]
+    found = causes_of(logged([stopped, stopped, goes_on, stopped], *[ALL_REDUCE] * 4))
+    assert (
+        "rank 2 still goes round all_reduce (train.py:6 train) while ranks 0-1,3 went on to "
+        "all_gather (train.py:13 train)"
+    ) in found["uneven-rounds"].why.lower()
+
+
 def test_rounds_of_a_metric_within_a_training_are_no_batches() -> None:
     """Each rank reduces the classes that it has seen; rank 2 has seen one less than the others."""
     epoch = [Call("backward", "train.py:44 train", group="")] * 4
