@@ -13,6 +13,7 @@ from ..process.process_snapshot import ProcessSnapshot
 from ..process.public_calls import find_group_wait
 from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .processes import ends_again_and_again
 from .signs import (
     a_child_died,
     a_helper_died,
@@ -471,7 +472,11 @@ CAUSES = (
     KnownCause(
         id="script-runs-again",
         title="a worker runs the whole script again: it has no main guard",
-        signs=(need(_runs_the_script_again, 0.6), need(_does_the_jobs_work, 0.7)),
+        signs=(
+            need(_runs_the_script_again, 0.6),
+            need(_does_the_jobs_work, 0.7),
+            unless(ends_again_and_again),  # each one imports the script, and ends after that
+        ),
         why="Workers started by spawn or forkserver import the script. Without a main guard "
         "{worker} does all the job does, and now stands in {place}.",
         avoid=(

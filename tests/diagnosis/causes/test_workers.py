@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import Descriptor, Futex, Look, Socket
-from hangbisect.base.rank_facts import MachineFacts
+from hangbisect.base.rank_facts import MachineFacts, RestartedProcess
 from hangbisect.diagnosis.process.helper_processes import is_idle_worker
 from hangbisect.diagnosis.verdict import judge_job
 
@@ -359,6 +359,14 @@ def test_a_worker_that_only_imports_the_script_does_what_it_should() -> None:
         ppid=100,
     )
     assert "script-runs-again" not in causes_of(of(LOADER, imports))
+
+
+def test_a_worker_that_imports_the_script_at_each_start_in_vain_lacks_no_guard() -> None:
+    ended = RestartedProcess("python", 301, 9, 4.0, 1, error="KeyError: 'a'", is_sure=True)
+    facts, ranks = script_runs_again()
+    found = causes_of((replace(facts, restarted=ended), ranks))
+    assert "script-runs-again" not in found
+    assert next(iter(found)) == "restarted-in-vain"
 
 
 def test_shared_memory_with_room_is_not_full() -> None:
