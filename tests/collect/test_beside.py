@@ -275,12 +275,11 @@ import multiprocessing, os, sys, time
 def rank(): time.sleep(60)
 def helper(status): os._exit(status)
 fork = multiprocessing.get_context("fork")
-made = [fork.Process(target=helper, args=(n,)) for n in (3, 0)]
-made.append(fork.Process(target=rank))
-[one.start() for one in made]
+made = [fork.Process(target=rank), *(fork.Process(target=helper, args=(n,)) for n in (0, 3))]
+[one.start() for one in made]  # each start reaps who has ended before it
 print(*(one.pid for one in made), flush=True)
 sys.stdin.read()
-made[-1].kill()
+made[0].kill()
 """
 
 
@@ -289,7 +288,7 @@ def test_a_helper_that_failed_is_found_by_what_has_started_the_rank_too() -> Non
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout is not None
         assert one.stdin is not None
-        failed, _, pid = [int(word) for word in one.stdout.readline().split()]
+        pid, _, failed = [int(word) for word in one.stdout.readline().split()]
         end = time.monotonic() + 20
         found: dict[int, int] = {}
         while failed not in found and time.monotonic() < end:
