@@ -37,7 +37,9 @@ from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.ring_reader import read_ring_of
 from ..evidence.successive_looks import find_peer_request
 from ..monitor.ending import resume_process
+from ..monitor.job_activity import EndedChildren
 from .jobs import Job
+from .restarts import comes_in_vain, list_failing_actors
 
 DOWNLOAD_ENDINGS = (
     ".incomplete",
@@ -138,6 +140,7 @@ class JobLooks(LookSeries):
         self.helpers: dict[int, PeriodicThreads] = {}  # by the rank's pid
         self.holders = LockHolders()
         self.beside = ProcessesBeside()
+        self.ended = EndedChildren(reads_logs=False)
         self.grown: dict[tuple[int, str], list[Download]] = {}
         self.machine = MachineFacts()
         self._family = family
@@ -173,6 +176,7 @@ class JobLooks(LookSeries):
         last = {**self.beside.asked_by, **self.rank_of}
         seen_last = [(r, self.looks[p][-1]) for p, r in last.items() if p in self.looks]
         self.rank_of |= self.beside.find(seen_last, known)
+        self.ended.note(self.rank_of, time.monotonic())
         targets = [Target(pid, "rank" if pid in self.ranks else "child") for pid in self.rank_of]
         targets += self.holders.find(seen_last, {*self.rank_of, os.getpid()})
         looks, seen, about, _ = await asyncio.gather(
@@ -246,8 +250,15 @@ class JobLooks(LookSeries):
         """Return what moved of a rank over the last `span` seconds, "" for nothing. Places that
         were seen before that are no news: who asks again and again is in few.
         """
-        recent = {p: select_looks_since(looks, span) for p, looks in self._of(pid).items()}
-        earlier = [one for p, looks in self._of(pid).items() for one in looks[: -len(recent[p])]]
+        failing = list_failing_actors(self.looks.get(pid, ()))
+        others = {pid, *self.ended.select_others(self._of(pid))}
+        family = {
+            p: looks
+            for p, looks in self._of(pid).items()
+            if p in others and not comes_in_vain(looks[-1], failing)
+        }
+        recent = {p: select_looks_since(looks, span) for p, looks in family.items()}
+        earlier = [one for p, looks in family.items() for one in looks[: -len(recent[p])]]
         own = recent.pop(pid, [])
         text = movement.describe_movement(
             *self._without_periodic(pid, own, list(recent.values())),

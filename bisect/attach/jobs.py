@@ -183,8 +183,8 @@ def _are_twins(one: Rank, other: Rank) -> bool:
 
 
 def _key_of_nameless(processes: ProcessTable, rank: Rank) -> object:
-    """Return what ranks that nothing names have in common: the shell that started them."""
-    return ("below", processes[rank.pid].ppid) if rank.by == "stack" else ("alone", rank.pid)
+    """Return what ranks that nothing names have in common: their shell, and perhaps a program."""
+    return rank.pid if rank.by != "stack" else (processes[rank.pid].ppid, rank.program)
 
 
 def _is_same_job(processes: ProcessTable, group: Sequence[Rank], part: Sequence[Rank]) -> bool:

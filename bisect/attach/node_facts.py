@@ -7,7 +7,6 @@ training, and the end.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -33,9 +32,7 @@ from ..collect.library_facts import (
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
-from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS, SLEEP_CALLS
-from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
-from ..evidence.left_logs import find_left_logs, find_repeated_failure
+from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.process import exit_code, family, leave_out_services
@@ -44,10 +41,8 @@ from ..evidence.ray_cluster import find_actors
 from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
-from .processes import TABLE_LIMIT, ProcessTable, read_processes
-from .ranks import Rank, list_programs_below
-
-_TICKS = os.sysconf("SC_CLK_TCK")
+from .processes import ProcessTable
+from .restarts import find_failing_children, find_restarted
 
 UNKNOWN_PROGRESS, TRAINING_PROGRESS, ENDED_PROGRESS = 0, 1, 2
 _TRAINING_FRAMES = (
@@ -156,13 +151,13 @@ async def _make_node_facts(
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
     now = time.monotonic()
-    tries = await _find_failing_children(job, processes, ranks)
+    tries = await find_failing_children(job.ranks, processes, ranks)
     # What comes and goes below who starts it moves nothing on.
     moving = settled.moving - tries.keys()
     ranks = [replace(f, moved="", busy=False) if f.rank in tries else f for f in ranks]
     restarted = next(iter(tries.values()), None)
     if restarted is None and not moving:
-        restarted = await _find_restarted(job, now)
+        restarted = series.ended.find_restarted() or await _find_restarted(job, ranks, now)
     printed = LibraryFacts() if settled.moving else await read_library_facts(ranks, job.began)
     ranks = add_library_facts(ranks, printed)
     return NodeFacts(
@@ -190,104 +185,20 @@ async def _make_node_facts(
     )
 
 
-_FEWEST_ERRORS = 2  # in a log, before what has written it counts as started again
-_LONG_AGO = 600.0  # seconds: who is started again by then says so again
-
-
-async def _find_restarted(job: Job, now: float) -> RestartedProcess | None:
-    """Return what has ended by the same error several times since the job started, as the last of
-    the logs says that nobody of the job has open; None for nothing.
-    """
-    since = time.time() - (now - job.began)
+async def _find_restarted(
+    job: Job, ranks: Sequence[RankFacts], now: float
+) -> RestartedProcess | None:
     try:
-        logs = await call_with_limit(
-            find_left_logs, sorted(job.pids), since, limit=_OUTPUT_LIMIT, key="left logs"
+        return await call_with_limit(
+            find_restarted,
+            job.pids,
+            ranks,
+            now - job.began,
+            limit=_OUTPUT_LIMIT,
+            key="what is started again",
         )
     except TimeoutError:
         return None
-    late = time.time() - _LONG_AGO
-    found = [one for one in logs if one.times >= _FEWEST_ERRORS and one.written >= late]
-    if not found:
-        return None
-    seconds = max(0.0, round(found[0].written - since, 1))
-    return RestartedProcess(
-        "", 0, found[0].times, seconds, file=found[0].path, error=found[0].error
-    )
-
-
-_LEAST_TRY = 1.0  # seconds from the start of a program to that of what it starts again
-_SLACK = 5.0  # seconds: a busy machine, and a pause before the next try
-_NEXT_TRY = 15.0  # seconds for what has failed once to do so again
-_LONGER_LIVED = 2.0  # times as long as those before it: it may be the one that goes on
-
-
-async def _find_failing_children(
-    job: Job, processes: ProcessTable, ranks: Sequence[RankFacts]
-) -> dict[RankId, RestartedProcess]:
-    """Return by rank what ends by an error below a program that does nothing but start it again:
-    what both print has that error several times, and the last one is not there for long. Where it
-    has failed once it is waited until the next one has.
-    """
-    own = {rank.pid: rank for rank in job.ranks}
-    asked = [
-        (facts.rank, rank)
-        for facts in ranks
-        if (rank := own.get(facts.pid or 0)) is not None
-        and rank.pid in processes
-        and (rank.keeper is not None or _only_starts_others(facts))
-    ]
-
-    def read(processes: ProcessTable) -> dict[RankId, RestartedProcess]:
-        found = ((number, _find_tries(processes, rank)) for number, rank in asked)
-        return {number: tries for number, tries in found if tries is not None}
-
-    until, found = time.monotonic() + _NEXT_TRY, {}
-    with contextlib.suppress(TimeoutError):
-        found = await call_with_limit(read, processes, limit=_OUTPUT_LIMIT, key="failing children")
-        while any(one.times < _FEWEST_ERRORS for one in found.values()):
-            if time.monotonic() > until:
-                break
-            await asyncio.sleep(1.0)
-            later = await call_with_limit(read_processes, limit=TABLE_LIMIT, key="processes")
-            found = await call_with_limit(read, later, limit=_OUTPUT_LIMIT, key="failing children")
-    return {number: one for number, one in found.items() if one.times >= _FEWEST_ERRORS}
-
-
-def _only_starts_others(facts: RankFacts) -> bool:
-    """Return whether a process was in a call that waits for its child, or sleeps, in most looks: in
-    the others it may start one.
-    """
-    tasks = [main_kernel(look) for look in facts.looks]
-    calls = [task.syscall.name for task in tasks if task is not None and task.syscall is not None]
-    return 2 * sum(name in CHILD_WAIT_CALLS | SLEEP_CALLS for name in calls) > len(tasks)
-
-
-def _find_tries(processes: ProcessTable, rank: Rank) -> RestartedProcess | None:
-    """Return what was started again and again in the place of a rank. May block."""
-    above = processes.get(rank.keeper or rank.pid)
-    if above is None:
-        return None
-    below = list_programs_below(processes, rank)
-    now = time.clock_gettime(time.CLOCK_BOOTTIME)
-    began = above.started / _TICKS
-    for path in (f"/proc/{above.pid}/fd/{number}" for number in (2, 1)):
-        log = find_repeated_failure(path)
-        if log is None:
-            continue
-        last = below[-1].started / _TICKS if below else now - (time.time() - log.written)
-        if are_tries(last - began, now - last, log.times) and len(below) < 2:
-            seconds = round(last - began, 1)
-            return RestartedProcess(
-                "", 0, log.times, seconds, file=os.readlink(path), error=log.error
-            )
-    return None
-
-
-def are_tries(until: float, since: float, times: int) -> bool:
-    """Return whether what has ended `times` times within `until` seconds, and is there, or gone,
-    for `since` seconds now, is about to fail once more, as far as one can tell.
-    """
-    return until >= _LEAST_TRY and since <= _LONGER_LIVED * until / times + _SLACK
 
 
 def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -> RankFacts:

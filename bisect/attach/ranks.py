@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base import launcher_env
-from ..base.command_words import SPAWNED, has_title
+from ..base.command_words import SPAWNED, has_title, program
 from ..base.launcher_env import Ancestor
 from ..base.launchers import DIALECTS, LAUNCHERS
 from ..base.lazy_dataclass import dataclass
@@ -53,6 +53,7 @@ class Rank:
     master: str = ""  # the host where ranks meet, where its frames tell it
     twin: int | None = None  # the pid of another local rank that has its number
     keeper: int | None = None  # the pid of a program that has started it, and keeps it alive
+    program: str = ""  # where its starter has started another job too, of another program
 
 
 def ranks_from_environment(processes: ProcessTable, spared: Collection[int] = ()) -> list[Rank]:
@@ -372,7 +373,9 @@ def read_ranks_from_stacks(
             one = processes[pid]
             if one.server is not None and not one.is_rank_of_server:
                 continue
-            families.setdefault((one.ppid, one.actor.partition(".")[0]), {})[pid] = claim
+            key = one.ppid, one.actor.partition(".")[0], _name_program(processes, one)
+            families.setdefault(key, {})[pid] = claim
+    families = _join_programs(families)
     telling = {
         family: members
         for family, members in families.items()
@@ -391,13 +394,51 @@ def read_ranks_from_stacks(
     ranks = {pid for members in telling.values() for pid in members}
     return [
         rank
-        for (parent, actor), members in telling.items()
+        for (parent, actor, name), members in telling.items()
         if parent not in ranks and not _belongs_to_any(processes, parent, ranks)
-        for rank in _family(processes, parent, members, actor)
+        for rank in _family(processes, parent, members, actor, name)
     ]
 
 
-_Family = tuple[int, str]  # the process that started its members, and their class as actors of Ray
+# The process that started its members, their class as actors of Ray, and their program where that
+# process is none of the job's.
+_Family = tuple[int, str, str]
+
+
+def _name_program(processes: ProcessTable, one: Process) -> str:
+    """Return by what programs of a shell, or kernels of a notebook's server, are told apart: the
+    script, or the kernel itself; "" for what is started by a program of the job's.
+    """
+    parent = processes.get(one.ppid)
+    if one.notebook:
+        return str(one.pid)
+    if one.actor or one.server is not None or has_title(one.words):
+        return ""
+    if parent is None or _is_started_by(one, parent):
+        return ""
+    at = program(one.words)
+    return one.words[at] if at is not None else ""
+
+
+def _join_programs(
+    families: Mapping[_Family, Mapping[int, RankLocals]],
+) -> dict[_Family, dict[int, RankLocals]]:
+    """Return the families; programs that one process has started side by side are one family, as a
+    trainer and its engine are, unless their numbers, worlds or meeting places contradict that.
+    """
+    joined: dict[_Family, dict[int, RankLocals]] = {}
+    for (parent, actor, _), members in families.items():
+        joined.setdefault((parent, actor, ""), {}).update(members)
+    apart = {key for key, members in joined.items() if not _may_be_one_job(members)}
+    found = {key: members for key, members in joined.items() if key not in apart}
+    return found | {key: {**m} for key, m in families.items() if (*key[:2], "") in apart}
+
+
+def _may_be_one_job(members: Mapping[int, RankLocals]) -> bool:
+    numbers = [t.number for t in members.values() if t.number is not None]
+    worlds = {t.world for t in members.values() if t.world is not None}
+    masters = {t.master for t in members.values() if t.master}
+    return len(numbers) == len(set(numbers)) and len(worlds) < 2 and len(masters) < 2
 
 
 def _has_started_the_ranks(
@@ -444,7 +485,11 @@ def _belongs_to_any(processes: ProcessTable, pid: int, ranks: Collection[int]) -
 
 
 def _family(
-    processes: ProcessTable, parent: int, members: Mapping[int, RankLocals], actor: str = ""
+    processes: ProcessTable,
+    parent: int,
+    members: Mapping[int, RankLocals],
+    actor: str = "",
+    name: str = "",
 ) -> list[Rank]:
     """Return the ranks that one process has started; of Ray's the actors of one class. The numbers
     on a node are those of the whole job where it has no other node; where all but one are known,
@@ -464,7 +509,9 @@ def _family(
         launcher = parent if is_own else None
         if actor:
             launcher = find_driver(processes, parent)
-        ranks.append(Rank(pid, number, t.local, size, launcher, "", "stack", t.master))
+        ranks.append(
+            Rank(pid, number, t.local, size, launcher, "", "stack", t.master, program=name)
+        )
     numbers = [rank.number for rank in ranks if rank.number is not None]
     if len(numbers) != len(set(numbers)):  # they mean something else
         return [replace(rank, number=None, world=world) for rank in ranks]

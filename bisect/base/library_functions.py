@@ -40,6 +40,7 @@ class Role(enum.Enum):
     SERVES_REQUESTS = enum.auto()  # waits in the loop of a server for what is asked of it
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
+    STARTS_WORKERS = enum.auto()  # starts workers of a pool in place of those that have ended
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -401,6 +402,11 @@ FUNCTIONS = (
         r"multiproc?ess(?:ing)?/pool\.py",
         r"get|wait|next|join|map|starmap|apply",
         frozenset([Role.AWAITS_WORKERS]),
+    ),
+    LibraryFunction(
+        r"multiproc?ess(?:ing)?/pool\.py",
+        r"_handle_workers|_maintain_pool|_repopulate_pool\w*",
+        frozenset([Role.STARTS_WORKERS]),
     ),
     LibraryFunction(
         r"datasets/utils/py_utils\.py", r"iflatmap_unordered", frozenset([Role.AWAITS_WORKERS])

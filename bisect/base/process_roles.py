@@ -152,6 +152,7 @@ _MOST_WORDS = 6  # of a command line, in which a program stands: Python's own fl
 RAYLET = "raylet"  # as the kernel has the name of the process (comm)
 # The kernel's names of processes of which one is there wherever Ray runs.
 RAY_NAMES = (RAYLET, "gcs_server")
+RAY_SERVICES = frozenset(RAY_NAMES)
 
 
 def is_worker_program(program: str) -> bool:

@@ -2,6 +2,9 @@
 group: an inference server that the job's shell script has started, a replay buffer, the coordinator
 of engines. They are looked at as what a rank has started is, with all that they have started.
 
+So is what the script that started the ranks has started besides and that has failed, as long as
+nobody has asked how it ended (a zombie, wait(2)): a helper that the ranks wait for in vain.
+
 A stranger is none of these: a service of the machine's, or another job's. Whoever was started with
 a rank has a process above both, which is no front of ours and not init; what stands directly below
 that, on the way to it, is of the session (man 2 setsid) of that process, or of the rank's own way.
@@ -10,6 +13,7 @@ that, on the way to it, is of the session (man 2 setsid) of that process, or of 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Container, Iterable
 
 from ..base.command_words import (
@@ -27,7 +31,7 @@ from ..diagnosis.process.frames import runs_job_code
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.process.request_threads import put_request_thread_first
-from ..evidence.process import descendants, walk_up, words_of
+from ..evidence.process import descendants, exit_code, walk_up, words_of
 
 _DEEPEST = 16  # processes one above the other
 _MOST = 32  # processes that are looked at
@@ -57,6 +61,10 @@ class ProcessesBeside:
                     asked[pid] = rank
                 else:
                     self._strangers.add(pid)
+        for rank in sorted({rank for rank, _ in seen}):
+            for pid in _list_failed_siblings(rank):
+                if pid not in known and pid not in asked:
+                    asked[pid] = rank
         for pid, rank in tuple(asked.items()):
             if has_spawned(rank, pid):  # what else it has started are the other ranks
                 continue
@@ -88,6 +96,25 @@ def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
         own = (one.os_id for one in look.threads if one is not look.main and runs_job_code(one))
         return found.union(*(list_awaited_pids(look, tid) for tid in own if tid))
     return found
+
+
+_NO_FAILURES = frozenset([None, 0, -signal.SIGTERM])
+
+
+def _list_failed_siblings(rank: int) -> list[int]:
+    """Return the zombies that ended by an error, and were started by the script that started a
+    rank.
+    """
+    about = read_stat(rank)
+    if about is None or not has_spawned(rank, about.ppid):
+        return []
+    stats = {pid: read_stat(pid) for pid in descendants([about.ppid]) if pid != rank}
+    return [
+        pid
+        for pid, one in stats.items()
+        if one is not None and one.ppid == about.ppid and one.state == "Z"
+        if exit_code(pid) not in _NO_FAILURES
+    ]
 
 
 def has_spawned(rank: int, pid: int) -> bool:

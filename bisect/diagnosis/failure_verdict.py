@@ -44,7 +44,7 @@ from .process.blocking_reason import ProcessContext, find_blocking_reason
 from .process.frames import format_innermost_frame
 from .process.process_snapshot import find_descendants, merge_looks, put_thread_first
 from .rank_waits import is_anonymous
-from .server_parts import blame_part_of_server
+from .server_parts import blame_dead_helper, blame_part_of_server
 from .single_ranks import is_gone
 from .verdict_skeleton import make_verdict_skeleton
 from .wait_graph import WaitGraph
@@ -248,6 +248,7 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
             graph.waits[rank, facts.looks[-1].pid] = wait
     # The cause is looked for from the rank with which it was seen.
     verdict = blame_part_of_server(case, graph, _add_cause(case, graph, verdict))
+    verdict = blame_dead_helper(case, verdict)
     verdict = _drop_unread_ranks(case, verdict)
     return name_programs(verdict, case.ranks), graph
 

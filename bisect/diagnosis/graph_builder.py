@@ -9,19 +9,25 @@ from collections.abc import Sequence
 from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
-from ..base.process_roles import find_server_process
+from ..base.process_roles import find_actor, find_server_process
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
 from ..base.words import AWAITED
 from .case import Case
 from .graph_drawing import GraphDrawing
-from .process.blocked_syscalls import CHILD_WAIT_CALLS, format_others, format_traffic
+from .process.blocked_syscalls import (
+    CHILD_WAIT_CALLS,
+    WRITE_CALLS,
+    format_others,
+    format_traffic,
+)
 from .process.blocking_reason import (
     ProcessContext,
     find_blocking_reason,
     find_blocking_reason_of_child,
 )
 from .process.frames import format_innermost_frame
+from .process.helper_processes import find_asked_methods, waits_for_ray
 from .process.loop_waits import format_loop
 from .process.pipe_writers import find_writers, only_main_thread_acts
 from .process.process_snapshot import (
@@ -40,7 +46,6 @@ from .wait_graph import NodeKind, WaitGraph
 
 # What a process waits for at nobody's hands.
 _WAITS_FOR_NO_PROCESS = frozenset(["stopped", "sleep", "kernel", "file", "device", "input"])
-_WRITE_CALLS = frozenset(["write", "writev", "pwrite64", "sendto", "sendmsg", "splice", "sendfile"])
 # The kind of the node, and the word before its name.
 _THING_NODES: dict[WaitKind, tuple[NodeKind, str]] = {
     "lock": ("lock", "lock"),
@@ -208,7 +213,11 @@ class ProcessEdges:
         # The end of a child, or only what it has to say?
         hard = process.view.call_name in CHILD_WAIT_CALLS
         shows = _add_what_else(_format_process_place(process.view), process, wait)
-        self._drawing.link(process.name, child, "process", shows, hard=hard)
+        # Of two actors of Ray the source says which one the other asks.
+        likely = _asks_an_actor(process.view, wait)
+        if likely:
+            shows = f"{shows}, for {wait.detail or wait.process}"
+        self._drawing.link(process.name, child, "process", shows, hard=hard, likely=likely)
 
     def _thing(self, process: _Process, wait: Wait) -> None:
         """Draw the edge to a thing, and from there to whoever has it or is behind it."""
@@ -226,7 +235,7 @@ class ProcessEdges:
             called = f"{called} of {process.name}"
         thing = self._drawing.node(called, kind)
         # A reader may be idle; a writer, and who wants a lock, waits for whoever is behind it.
-        writes = process.view.call_name in _WRITE_CALLS
+        writes = process.view.call_name in WRITE_CALLS
         writes = writes and (kind == "pipe" or self._is_for_main_thread(process, other))
         # Who has a semaphore of processes its source says, and not the kernel.
         likely = kind == "lock" and wait.pid is not None and not wait.what
@@ -293,6 +302,12 @@ def _add_what_else(shows: str, process: _Process, wait: Wait) -> str:
     family = [looks[-1].pid for looks in find_descendants(process.facts, process.view.look.pid)]
     loop = format_loop(wait, process.view, family)
     return ", ".join(filter(None, [shows, format_others(wait), loop]))
+
+
+def _asks_an_actor(view: ProcessSnapshot, wait: Wait) -> bool:
+    """Return whether the source of an actor of Ray says for which other one it waits."""
+    is_actor = bool(find_actor(view.look.command)) and bool(find_asked_methods(view.frames))
+    return is_actor and wait.pid is not None and waits_for_ray(view.frames)
 
 
 def _is_part_of_server(look: Look) -> bool:

@@ -20,10 +20,15 @@ from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Edge, Verdict, Where
 from .call_site import find_call
 from .case import Case
+from .causes.signs import describe_exit_status
+from .causes.workers import CHILD_DIED
+from .process.blocked_syscalls import POLL_CALLS, READ_CALLS
 from .process.frames import format_innermost_frame
+from .process.helper_processes import find_dead_helper
 from .process.process_snapshot import merge_looks
 from .process.request_threads import waits_for_others
 from .proof_of_hang import waits_for_requests
+from .single_ranks import is_gone
 from .wait_graph import WaitGraph
 
 _LONGEST_CHAIN = 8  # edges from the part on
@@ -58,6 +63,53 @@ def blame_part_of_server(case: Case, graph: WaitGraph, verdict: Verdict) -> Verd
         candidates=(),
         chain=_make_chain(graph, verdict, ProcessId(facts.host, part.first)),
     )
+
+
+def blame_dead_helper(case: Case, verdict: Verdict) -> Verdict:
+    """Return the verdict; where its culprits wait for what a process beside the ranks was to give
+    that has died, with that in their place, as a process without a number: a guess, where nobody
+    else is known that could give it.
+    """
+    looks = find_dead_helper(case.ranks)
+    culprits = verdict.ranks.culprit
+    if not looks or verdict.cause is None or verdict.cause.id != CHILD_DIED:
+        return verdict
+    is_rank_missing = bool(case.absent) or any(map(is_gone, case.ranks))
+    if is_rank_missing or not all(_waits_for_a_giver(case, rank) for rank in culprits):
+        return verdict
+    dead, host = looks[-1], case.ranks[0].host
+    who = UnknownRank(host, dead.pid)
+    ranks = replace(
+        verdict.ranks,
+        culprit=(who,),
+        stuck=tuple(rank for rank in verdict.ranks.stuck if rank not in culprits),
+        waiting=tuple(sorted({*verdict.ranks.waiting, *culprits})),
+    )
+    how = describe_exit_status(dead.status).removeprefix("was ") if dead.status else ""
+    where = Where(who, host, dead.pid, None, "", None, role=_name_role(dead), ended=how)
+    return replace(
+        verdict,
+        ranks=ranks,
+        where=(where,),
+        call=None,
+        frame=None,
+        waits_for=None,
+        candidates=(),
+    )
+
+
+def _waits_for_a_giver(case: Case, rank: RankId) -> bool:
+    """Return whether a rank reads from a pipe of which no other living rank that is to blame has
+    the end, or waits for a semaphore of processes that nobody is known to have.
+    """
+    found = case.rank_waits.get(rank)
+    if found is None or found.wait is None or found.view is None:
+        return False
+    wait, call = found.wait, found.view.call
+    if wait.kind == "pipe":
+        return call is not None and call.name in READ_CALLS | POLL_CALLS
+    futex = call.futex if call is not None else None
+    return wait.kind == "lock" and wait.pid is None and futex is not None and bool(futex.file)
 
 
 @dataclass(frozen=True)

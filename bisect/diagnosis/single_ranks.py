@@ -16,7 +16,7 @@ from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
 from .process.blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .process.frames import format_frame, format_innermost_frame
-from .process.helper_processes import waits_for_ray
+from .process.helper_processes import find_asked_actor, waits_for_ray
 from .process.process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
@@ -119,7 +119,7 @@ def _are_the_same(looks: Sequence[Look], before: Sequence[Look]) -> bool:
 
 def _list_source_facts(look: Look) -> list[object]:
     frames = (f for thread in look.threads for f in thread.frames)
-    return [(f.handler, f.condition, f.calls, f.given, f.takes, f.inside) for f in frames]
+    return [(f.handler, f.condition, f.calls, f.given, f.asks, f.takes, f.inside) for f in frames]
 
 
 def explain_single_ranks(ranks: Sequence[RankFacts]) -> SingleRanks:
@@ -304,15 +304,34 @@ def _make_actor_wait(
         if pid != view.look.pid and name.startswith(TITLE) and not is_service([name])
     }
     actor = actors.get(ProcessId(one.facts.host, min(asked))) if len(asked) == 1 else None
+    actor = actor or _find_asked_rank(one, view, actors)
     if actor is None or actor.view is None:
         return _make_wait_for_other_actor(one, {p: n for p, n in asked.items() if p not in ranks})
     name, pid = find_actor(actor.view.look.command), actor.view.look.pid
-    return replace(one, wait=_make_answer_wait("rank", pid, name, actor.facts.rank))
+    return replace(one, wait=_make_answer_wait("rank", pid, name, actor.facts.rank, bool(asked)))
 
 
-def _make_answer_wait(kind: WaitKind, pid: int, name: str, rank: RankId | None = None) -> Wait:
-    detail = f"an answer of {name} ({pid}), to which it is connected"
-    return Wait(kind, detail, pid, name, rank)
+def _find_asked_rank(
+    one: SingleRank, view: ProcessSnapshot, actors: Mapping[ProcessId, SingleRank]
+) -> SingleRank | None:
+    """Return the rank that is an actor of Ray which another one asks, as the source of that says;
+    None where it does not say which, or does not ask a rank.
+    """
+    there = {
+        process.pid: actor
+        for process, actor in actors.items()
+        if process.host == one.facts.host and actor.view is not None
+    }
+    looks = [actor.view.look for actor in there.values() if actor.view is not None]
+    wait = find_asked_actor(view, looks)
+    return there.get(wait.pid or 0) if wait is not None else None
+
+
+def _make_answer_wait(
+    kind: WaitKind, pid: int, name: str, rank: RankId | None = None, is_connected: bool = True
+) -> Wait:
+    to = ", to which it is connected" if is_connected else ", which its source asks"
+    return Wait(kind, f"an answer of {name} ({pid}){to}", pid, name, rank)
 
 
 def _make_wait_for_other_actor(one: SingleRank, asked: Mapping[int, str]) -> SingleRank:

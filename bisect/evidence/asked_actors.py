@@ -48,7 +48,8 @@ def _add(thread: Thread, main: Thread, own: Frame, asked: tuple[str, ...]) -> Th
 @lru_cache(maxsize=1 << 10)
 def find_asked_methods(source: str, line: int) -> tuple[str, ...]:
     """Return the methods of actors for whose answers `line` waits: "Buffer.add" where one class of
-    the source has such a method, else "add". () for none, and for what is no Python. Never raises.
+    the source has such a method, else "add"; and the tasks, by the names of their functions. () for
+    none, and for what is no Python. Never raises.
     """
     tree = parse_source(source) if source else None
     way = find_enclosing_nodes(tree, line) if tree is not None else ()
@@ -58,12 +59,14 @@ def find_asked_methods(source: str, line: int) -> tuple[str, ...]:
     around = next((node for node in reversed(way) if isinstance(node, _Function)), tree)
     looked_at, found = _heads(statement), dict[str, None]()
     for _ in range(_MOST_STEPS):
-        found = dict.fromkeys(name for node in looked_at for name in _list_methods(node))
+        methods = (_qualify(tree, name) for node in looked_at for name in _list_methods(node))
+        tasks = (name for node in looked_at for name in _list_tasks(tree, node))
+        found = dict.fromkeys((*methods, *tasks))
         names = {n.id for node in looked_at for n in ast.walk(node) if isinstance(n, ast.Name)}
         looked_at = list(_list_origins(around, names))
         if found or not looked_at:
             break
-    return tuple(_qualify(tree, name) for name in found)
+    return tuple(found)
 
 
 def _heads(statement: ast.stmt) -> list[ast.AST]:
@@ -75,14 +78,30 @@ def _list_methods(node: ast.AST) -> Iterator[str]:
     """Yield the methods that are called on an actor's handle: `method` of `one.method.remote()` and
     of `one.method.options(...).remote()`.
     """
+    for called in _list_called(node):
+        if isinstance(called, ast.Attribute):
+            yield called.attr
+
+
+def _list_tasks(tree: ast.AST, node: ast.AST) -> Iterator[str]:
+    """Yield the tasks that are started: `function` of `function.remote()`, where the source has a
+    function of that name; a class of that name would be an actor that is made.
+    """
+    functions = {one.name for one in ast.walk(tree) if isinstance(one, _Function)}
+    for called in _list_called(node):
+        if isinstance(called, ast.Name) and called.id in functions:
+            yield called.id
+
+
+def _list_called(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield what stands before `.remote()`, and before `.options(...).remote()`."""
     for call in ast.walk(node):
         if not isinstance(call, ast.Call) or not _is_attribute(call.func, "remote"):
             continue
         called = call.func.value  # type: ignore[attr-defined]  # an Attribute, as was just asked
         if isinstance(called, ast.Call) and _is_attribute(called.func, "options"):
             called = called.func.value  # type: ignore[attr-defined]
-        if isinstance(called, ast.Attribute):
-            yield called.attr
+        yield called
 
 
 def _is_attribute(node: ast.expr, name: str) -> bool:

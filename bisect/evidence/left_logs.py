@@ -4,6 +4,9 @@ kernel's, but what it wrote last is in a file, and how often its like has writte
 Looked at are the folders in which the job's processes work, and those of the logs that they have
 open: whoever starts ranks or workers gives them logs side by side. A log counts that was written
 since the job started, that nobody of the job has open, and whose last line names an error.
+
+Workers without a log of their own write to that of who has started them: there the same error comes
+again and again.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..base.masking import mask_text
@@ -74,9 +77,42 @@ def find_repeated_failure(path: str) -> LeftLog | None:
             errors += [line.strip()] if ERROR_LINE.fullmatch(line.strip()) else []
     if not errors:
         return None
-    alike = [_leave_out_numbers(line) for line in errors]
-    error = mask_text(errors[-1])[:_LONGEST]
-    return LeftLog(path, error, alike.count(alike[-1]), written)
+    return LeftLog(path, mask_text(errors[-1])[:_LONGEST], _count_like_last(errors), written)
+
+
+# The last line of a traceback of Python's; a program's own log names other errors too.
+EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)(?:: .*)?")
+_FEWEST_TIMES = 3
+_LATELY = 64  # lines: further up it is no longer what happens
+
+
+def find_repeated_error(
+    paths: Iterable[str], pattern: re.Pattern[str] = EXCEPTION
+) -> LeftLog | None:
+    """Return the first of these files, which somebody may still write to, that has one error (a
+    line of `pattern`) three times or more, and among its last lines; None where there is none. May
+    block.
+    """
+    for path in paths:
+        if (tail := _read_tail(path)) is None:
+            continue
+        if (found := count_last_error(tail[0], pattern)) is not None:
+            return LeftLog(path, *found, tail[1])
+    return None
+
+
+def count_last_error(
+    lines: Sequence[str], pattern: re.Pattern[str] = EXCEPTION
+) -> tuple[str, int] | None:
+    """Return the last error among the last of these lines, without secrets, and how often it is
+    there, whatever its numbers are; None for one that is there less than three times.
+    """
+    lines = [line.strip() for line in lines if line.strip()]
+    at = max((n for n, line in enumerate(lines) if pattern.fullmatch(line)), default=-1)
+    if at < len(lines) - _LATELY or at < 0:
+        return None
+    times = _count_like_last(lines[: at + 1])
+    return (mask_text(lines[at])[:_LONGEST], times) if times >= _FEWEST_TIMES else None
 
 
 def _list_logs(folder: str, opened: Collection[str], since: float) -> Iterator[str]:
@@ -98,21 +134,24 @@ def read_left_log(path: str) -> LeftLog | None:
     lines = [line.strip() for line in found[0] if line.strip()]
     if not lines or not ERROR_LINE.fullmatch(lines[-1]):
         return None
-    alike = [*map(_leave_out_numbers, lines)]
-    return LeftLog(path, mask_text(lines[-1])[:_LONGEST], alike.count(alike[-1]), found[1])
+    return LeftLog(path, mask_text(lines[-1])[:_LONGEST], _count_like_last(lines), found[1])
 
 
-def _leave_out_numbers(line: str) -> str:
-    return re.sub(r"\d+", "#", line)
+def _count_like_last(lines: Sequence[str]) -> int:
+    """Return how many lines are like the last one, whatever its numbers are."""
+    alike = [re.sub(r"\d+", "#", line) for line in lines]
+    return alike.count(alike[-1])
 
 
 def _read_tail(path: str) -> tuple[list[str], float] | None:
-    """Return the last lines of a file, and when it was written; None where it cannot be read."""
+    """Return the last lines of a file, and when it was written; None where it cannot be read, or is
+    a terminal or a pipe, which is not touched.
+    """
     try:
+        about = os.stat(path)
+        if not stat.S_ISREG(about.st_mode):
+            return None
         with open(path, "rb") as file:
-            about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                return None
             start = max(0, file.seek(0, os.SEEK_END) - _TAIL)
             file.seek(start)
             data = file.read(_TAIL)

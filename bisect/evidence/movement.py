@@ -13,13 +13,16 @@ directions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
+from ..base.command_words import is_resource_tracker
 from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import POLLING_THREADS, SERVICE_THREADS, Role, has_role
-from ..base.process_facts import Descriptor, Kernel, Look, Sample, Socket
+from ..base.process_facts import Descriptor, Kernel, Look, Sample, Socket, Thread
+from ..base.process_roles import RAY_SERVICES
 from ..base.words import format_rate
 from .awaited_work import (
     find_feeders,
@@ -58,7 +61,11 @@ def find_progress_traffic(
         if before.sample.started != after.sample.started:
             return ()
         net = (_network_bytes(before, after, "received"), _network_bytes(before, after, "sent"))
-        files = files or list(_counter_traffic(before.sample, after.sample, (*waited, *waits), net))
+        # With what its children have read and written that ended meanwhile (kernel/exit.c).
+        is_own = not any(map(_starts_workers, after.threads))
+        files = files or list(
+            _counter_traffic(before.sample, after.sample, (*waited, *waits), net, is_own)
+        )
     return (*found, *files)
 
 
@@ -70,6 +77,8 @@ def _socket_traffic(
     for new in after.sockets:
         known = old.get(new.inode)
         received, sent = _grown_bytes(known, new)
+        if RAY_SERVICES & {*new.peer_names}:  # what Ray says of its workers: no object, no answer
+            continue
         # One that was opened meanwhile may be a question asked again: only bulk counts.
         call = calls.get(new.inode) if known is not None else None
         much = received >= (NET_RECEIVED if known is not None else NET_BULK) * seconds
@@ -119,8 +128,13 @@ def _thread_traffic(before: Look, after: Look, seconds: float) -> Iterator[str]:
 
 
 def _counter_traffic(
-    before: Sample, after: Sample, awaited: AwaitedDescriptors, net: tuple[int, int]
+    before: Sample,
+    after: Sample,
+    awaited: AwaitedDescriptors,
+    net: tuple[int, int],
+    is_own: bool = True,
 ) -> Iterator[str]:
+    """Yield what the counters of a process say; `is_own`: all that they count is its own."""
     seconds = max(after.at - before.at, 1e-3)
     pipes = [(name, one) for name, one in awaited if one.kind in ("pipe", "fifo", "tty")]
     reads_pipe = next((one for name, one in pipes if name not in _SENDS), None)
@@ -129,7 +143,7 @@ def _counter_traffic(
     main_written = after.main_written - before.main_written
     read = max(0, after.read - before.read - net[0])
     written = max(0, after.written - before.written - net[1])
-    disk = after.disk_read - before.disk_read
+    disk = after.disk_read - before.disk_read if is_own else 0
     if reads_pipe is not None and main_read > 0:
         yield f"reads {format_rate(main_read, seconds)} from {reads_pipe.path}"
     elif disk >= DISK_BULK * seconds:
@@ -138,13 +152,13 @@ def _counter_traffic(
         yield "reads files that are mapped into memory"
     elif max(0, main_read - net[0]) >= THREAD_BULK * seconds:
         yield f"reads {format_rate(main_read, seconds)}"
-    elif read >= FILE_BULK * seconds:
+    elif is_own and read >= FILE_BULK * seconds:
         yield f"reads {format_rate(read, seconds)}"
     if writes_pipe is not None and main_written > 0:
         yield f"writes {format_rate(main_written, seconds)} to {writes_pipe.path}"
     elif max(0, main_written - net[1]) >= THREAD_BULK * seconds:
         yield f"writes {format_rate(main_written, seconds)}"
-    elif written >= FILE_BULK * seconds:
+    elif is_own and written >= FILE_BULK * seconds:
         yield f"writes {format_rate(written, seconds)}"
 
 
@@ -155,6 +169,7 @@ CodeLine = tuple[str, str, int]
 CodePlace = tuple[str, tuple[CodeLine, ...]]
 
 _NO_LINE = -1
+_SPAWN_WORDS = "import spawn_main; spawn_main("  # multiprocessing/spawn.py, get_command_line
 
 # Calls in which the main thread may wait for other threads of its process. In another one (recv,
 # read, flock, wait4 ...) it waits for something else, and what its helpers do is no progress.
@@ -222,7 +237,7 @@ def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
             continue
         if thread.os_id == look.pid or thread is look.main:
             yield "main", frames
-        elif every or _helpers_count(look):
+        elif every or (_helpers_count(look) and not _starts_workers(thread)):
             yield "thread", frames
     if every or look.rung != "py-spy":
         yield from _kernel_place(look)
@@ -230,6 +245,13 @@ def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
         yield "file", ((path, "", 0),)
     if every:
         yield _process_place(look)
+
+
+def _starts_workers(thread: Thread) -> bool:
+    """Return whether a thread does nothing but start workers of a pool in place of those that have
+    ended: who waits for a result waits for what these do.
+    """
+    return any(has_role(one.file, one.name, Role.STARTS_WORKERS) for one in thread.frames)
 
 
 def _without_tries(frames: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
@@ -266,7 +288,9 @@ def _files_of(look: Look) -> Iterator[str]:
 
 
 def _process_place(look: Look) -> CodePlace:
-    return "process", tuple((part, "", 0) for part in look.command or (look.name,))
+    # What multiprocessing starts by spawn has its pipe's number among its words.
+    words = (re.sub(r"\d+", "#", w) if _SPAWN_WORDS in w else w for w in look.command)
+    return "process", tuple((part, "", 0) for part in [*words] or (look.name,))
 
 
 def _helpers_count(look: Look) -> bool:
@@ -322,7 +346,11 @@ def list_threads_of_the_step(look: Look) -> tuple[Kernel, ...]:
     if not look.kernel or not _helpers_count(look):
         return look.kernel[:1]
     # Threads without Python (a store's server, gloo, OpenMP) serve others.
-    python = {thread.os_id for thread in look.threads if thread.name not in SERVICE_THREADS}
+    python = {
+        thread.os_id
+        for thread in look.threads
+        if thread.name not in SERVICE_THREADS and not _starts_workers(thread)
+    }
     return (look.kernel[0], *(one for one in look.kernel[1:] if one.tid in python))
 
 
@@ -335,10 +363,11 @@ def describe_movement(
 
     Each sequence is of one process, oldest first. With one look nothing can be told.
     """
-    known = frozenset(seen)
+    there = (one[0] for one in children if one and looks and not _born_after(one[0], looks[0]))
+    known = frozenset((*seen, *map(_process_place, there)))
     parts = [_describe_last_movement(looks, known, [one[-1] for one in children if one])]
     for child in keep_children_that_feed(looks, children):
-        if not child:
+        if not child or is_resource_tracker(child[0].command):
             continue
         about = f"its child {child[0].name} ({child[0].pid})"
         if looks and _born_after(child[0], looks[0]) and _process_place(child[0]) not in known:

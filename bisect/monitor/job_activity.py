@@ -30,10 +30,17 @@ from ..base.process_facts import Sample
 from ..base.process_roles import TITLE, find_actor, is_worker_program, runs_method
 from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
-from ..evidence.left_logs import ERROR_LINE, LOG_ENDINGS
+from ..evidence.left_logs import ERROR_LINE, LOG_ENDINGS, find_repeated_error
 from ..evidence.lock_and_log_files import read_last_lines
 from ..evidence.movement import compare_samples
-from ..evidence.process import exit_code, find_polling_threads, sample, words_of
+from ..evidence.process import (
+    Life,
+    exit_code,
+    find_polling_threads,
+    open_life,
+    sample,
+    words_of,
+)
 
 if TYPE_CHECKING:
     from .job import Job
@@ -153,6 +160,8 @@ _READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
 _SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
 _LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
 # Ends that tell of no error: it was done, or asked to end.
+_MOST_LIVES = 256  # processes, of which one has a descriptor
+_SHORT_LIFE = 20.0  # seconds
 _NO_ERRORS = frozenset([None, 0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP])
 _RAY_WORKER = ("a worker of Ray",)  # in place of its words, until it has a title
 _Kind = tuple[int, tuple[str, ...]]  # the parent, and the words of a command without numbers
@@ -168,6 +177,7 @@ class _Child:
     since: float
     logs: dict[str, None] = field(default_factory=dict)  # files that it writes
     status: int | None = None
+    life: Life | None = None  # of one in the place of another: how it ended is known at its end
 
     @property
     def is_of_ray(self) -> bool:
@@ -201,6 +211,11 @@ class _Ends:
     def are_sure(self) -> bool:
         """Whether one failed, and did not only say no by its status."""
         return bool(self.error) or self.is_cut or (self.status is not None and self.status < 0)
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether they do nothing but end, by an error that is known."""
+        return self.are_errors and bool(self.error) and self.longest < _SHORT_LIFE
 
     def make_facts(self) -> RestartedProcess:
         """Return it as a diagnosis takes it."""
@@ -238,6 +253,8 @@ class EndedChildren:
             child = self._living.get(pid)
             if child is None or child.started != about.started:
                 child = _Child(_read_kind(pid, about.ppid), about.comm, about.started, now)
+                if child.kind in self._ends and len(self._living) < _MOST_LIVES:
+                    child.life = open_life(pid, about.started)
             elif about.state not in "ZX" and child.kind[1][:1] and child.is_of_ray:
                 child.kind = _read_kind(pid, about.ppid)  # its title says in which method it is
             if about.state in "ZX":
@@ -251,6 +268,10 @@ class EndedChildren:
         self._living = seen
 
     def _note_end(self, pid: int, child: _Child, now: float) -> None:
+        if child.life is not None:
+            status = child.life.exit_code() if child.status is None else child.status
+            child.status = status
+            child.life.close()
         if child.kind not in self._ends and len(self._ends) >= _MOST_KINDS:
             del self._ends[next(iter(self._ends))]
         ends = self._ends.setdefault(child.kind, _Ends(child.since, now))
@@ -266,6 +287,8 @@ class EndedChildren:
             file, error = within(_READING_LIMIT, _read_error, logs, written) if logs else ("", "")
             if error:
                 ends.file, ends.error = file, error
+            elif not ends.error and ends.are_errors:
+                ends.error = within(_READING_LIMIT, _read_error_of_starter, child.kind[0])
 
     def find_restarted(self) -> RestartedProcess | None:
         """Return what has ended by an error again and again, None if nothing has, or if one that
@@ -282,6 +305,12 @@ class EndedChildren:
         ends = self._ends.get(child.kind)
         allowed = 2 * ends.longest + _LONGER if ends is not None else 0.0
         return ends is not None and child.since >= ends.last and self._now - child.since > allowed
+
+    def find_starters(self) -> frozenset[int]:
+        """Return the processes that start again and again what ends by an error each time: that
+        they do this moves nothing on.
+        """
+        return frozenset(kind[0] for kind, ends in self._ends.items() if ends.is_in_vain)
 
     def select_others(self, pids: Iterable[int]) -> list[int]:
         """Return those of these processes that are none in the place of one that ended so: that
@@ -304,6 +333,10 @@ class EndedChildren:
             failing = (kind for kind, ends in self._ends.items() if ends.is_cut and ends.are_errors)
             return any(parent == child.kind[0] for parent, _ in failing)
         ends = self._ends.get(child.kind)
+        parent = child.kind[0]
+        if ends is None and parent in self.find_starters() and parent in self._living:
+            # It was forked, and has not become what it is to be.
+            return child.kind[1] == self._living[parent].kind[1]
         if ends is None or not ends.are_errors or self._lasts(child):
             return False
         return child.since >= ends.first_end
@@ -325,6 +358,14 @@ def _list_logs(pid: int) -> list[str]:
             if path.startswith("/") and path.endswith(LOG_ENDINGS):
                 found.append(path)
     return found
+
+
+def _read_error_of_starter(pid: int) -> str:
+    """Return the exception that comes again and again in what a process prints, "" for none: what
+    it starts prints to the same file. May block.
+    """
+    found = find_repeated_error(f"/proc/{pid}/fd/{number}" for number in (2, 1))
+    return found.error if found is not None else ""
 
 
 def _read_error(files: Sequence[str], since: float) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from ..base.process_roles import find_actor
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_history import SILENT
 from ..diagnosis.process.blocked_syscalls import list_connected_pids
+from ..diagnosis.process.helper_processes import has_failed
 from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
@@ -314,7 +315,23 @@ def take_spawned_ranks(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapsho
     if not ranks:
         return job, seen
     numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
+    ranks = [_add_failed_siblings(ranks[0], program), *ranks[1:]]
     return replace(job, world_size=len(ranks), local_ranks=numbers), Snapshot(ranks)
+
+
+def _add_failed_siblings(rank: RankFacts, program: RankFacts) -> RankFacts:
+    """Return a rank that a program has started, with what that has started besides and that has
+    failed, as processes beside it.
+    """
+    pids = {rank.pid, *(looks[-1].pid for looks in rank.children if looks)}
+    failed = [
+        looks
+        for looks in program.children
+        if looks and has_failed(looks[-1])
+        if looks[-1].ppid == program.pid and looks[-1].pid not in pids
+    ]
+    beside = tuple(sorted({*rank.beside, *(looks[-1].pid for looks in failed)}))
+    return replace(rank, children=(*rank.children, *failed), beside=beside)
 
 
 def take_ranks_of_group(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:

@@ -258,7 +258,8 @@ class LauncherSupervisor:
             return
         pids = leave_out_services([self.pid, *descendants([self.pid])])
         self._ended.note(pids, now)
-        stirred = self._stillness.stirred_at(self._ended.select_others(pids))
+        others = set(self._ended.select_others(pids)) - self._ended.find_starters()
+        stirred = self._stillness.stirred_at(sorted(others))
         self.at.stirred = max(self.at.stirred, stirred)
 
     def _find_restarted(self) -> RestartedProcess | None:
@@ -489,7 +490,11 @@ class LauncherSupervisor:
         # A launcher whose ssh has just ended gathers what came back from other hosts, and ends.
         lately = time.monotonic() - self.at.elsewhere < OTHER_NODES_LIMIT
         found = await look_from_outside(
-            self.pid, self.around.expects_words, self.listening.path, is_elsewhere=lately
+            self.pid,
+            self.around.expects_words,
+            self.listening.path,
+            lately,
+            self._ended.select_others if self._ended is not None else list,
         )
         if found.has_clients:
             self.at.elsewhere = time.monotonic()

@@ -14,12 +14,17 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from ..base.checkpoints import Checkpoint
 from ..base.client_program import SshClient, read_ssh_client
-from ..base.command_words import find_meeting_place, pipeline_of, several_nodes
+from ..base.command_words import (
+    find_meeting_place,
+    is_resource_tracker,
+    pipeline_of,
+    several_nodes,
+)
 from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
@@ -111,6 +116,7 @@ class LauncherSnapshot:
     has_clients: bool = False  # in one of these looks
     ssh_clients: list[SshClient] = field(default_factory=list)  # each of which starts a part of it
     world_size: int = 0  # as the ranks' variables have it
+    select: Callable[[Iterable[int]], Iterable[int]] = list  # whose coming and going counts
 
     def find(self) -> list[int]:
         """Find the processes, and which of them are ranks; return their pids."""
@@ -192,7 +198,8 @@ class LauncherSnapshot:
         except TimeoutError:  # an environment that cannot be read: what is known will have to do
             pids = list(self.parents)
         tops = {*self.rank_of, self.launcher}
-        shown = leave_out_services(pids)
+        others = {*self.select(pids), *tops}
+        shown = [pid for pid in leave_out_services(pids) if pid in others]
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in shown]
         for one in await take_good_looks(targets):
             if one.state:
@@ -206,6 +213,8 @@ class LauncherSnapshot:
         """
         seen: list[str] = []
         for looks in self._select_counting_looks():
+            if is_resource_tracker(looks[-1].command):
+                continue  # it hears of what others make, and nobody waits for it
             if len(looks) > 1 and (
                 what := movement.describe_movement(looks, []) or self._printed(looks)
             ):
@@ -266,12 +275,19 @@ class LauncherSnapshot:
 
 
 async def look_from_outside(
-    launcher: int, expects_words: bool, mark: str = "", is_elsewhere: bool = False
+    launcher: int,
+    expects_words: bool,
+    mark: str = "",
+    is_elsewhere: bool = False,
+    select: Callable[[Iterable[int]], Iterable[int]] = list,
 ) -> LauncherSnapshot:
     """Return what some looks at everything below a launcher show; `is_elsewhere`: it was lately a
-    client of who starts the ranks.
+    client of who starts the ranks. `select`: those of these processes whose coming and going moves
+    something on.
     """
-    outside = LauncherSnapshot(launcher, expects_words, mark, is_elsewhere=is_elsewhere)
+    outside = LauncherSnapshot(
+        launcher, expects_words, mark, is_elsewhere=is_elsewhere, select=select
+    )
     for turn in range(LOOKS):
         if turn:
             await asyncio.sleep(PAUSE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hangbisect.attach.jobs import group_ranks
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import (
     Rank,
@@ -378,3 +379,35 @@ def test_the_resource_tracker_is_no_rank() -> None:
     tracker = process(101, 100, PYTHON, "-B", "-c", code, environ=of_torchrun(0))
     ranks = [process(103 + n, 100, environ=of_torchrun(n)) for n in range(2)]
     assert numbers(process(100, 1), tracker, *ranks) == {103: 0, 104: 1}
+
+
+def by_hand(*started: tuple[int, str]) -> dict[int, Process]:
+    """Programs that a person started in one shell, by pid and script."""
+    shell = process(40, 1, "bash", name="bash")
+    return table(shell, *(process(pid, 40, PYTHON, script) for pid, script in started))
+
+
+def test_two_programs_of_one_shell_whose_ranks_have_the_same_numbers_are_two_jobs() -> None:
+    processes = by_hand((101, "a.py"), (102, "a.py"), (103, "b.py"), (104, "b.py"))
+    looks = {101: told(0, 101), 102: told(1, 102), 103: told(0, 103), 104: told(1, 104)}
+    ranks = read_ranks_from_stacks(processes, looks)
+    assert {rank.pid: rank.number for rank in ranks} == {101: 0, 102: 1, 103: 0, 104: 1}
+    jobs = group_ranks(processes, ranks)
+    assert sorted(sorted(job.pids) for job in jobs) == [[101, 102], [103, 104]]
+
+
+def test_two_programs_of_one_shell_that_complete_each_other_are_one_job() -> None:
+    """A trainer, rank 0 of the group for the weights, and its engine, rank 1."""
+    processes = by_hand((101, "train.py"), (102, "engine.py"))
+    (job,) = group_ranks(
+        processes, read_ranks_from_stacks(processes, {101: told(0, 101), 102: told(1, 102)})
+    )
+    assert job.pids == {101, 102}
+
+
+def test_kernels_of_one_notebook_server_are_jobs_of_their_own() -> None:
+    server = process(40, 1, PYTHON, "/venv/bin/jupyter-lab")
+    words = (PYTHON, "-m", "ipykernel_launcher", "-f", "kernel.json")
+    processes = table(server, process(101, 40, *words), process(102, 40, *words))
+    ranks = read_ranks_from_stacks(processes, {101: told(0, 101), 102: told(0, 102)})
+    assert sorted(sorted(job.pids) for job in group_ranks(processes, ranks)) == [[101], [102]]

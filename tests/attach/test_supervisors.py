@@ -7,9 +7,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hangbisect.attach.node_facts import are_tries
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank, ranks_from_environment, replace_supervisors
+from hangbisect.attach.restarts import are_tries
 from hangbisect.evidence.left_logs import find_repeated_failure
 
 from .made_up import PYTHON, process, table

@@ -268,3 +268,31 @@ def test_who_gave_itself_a_title_was_started_by_the_program_above_it(tmp_path: P
                 time.sleep(0.02)
             assert has_spawned(child, parent.pid) is expected, name
             parent.stdin.close()
+
+
+FAILS = """
+import multiprocessing, os, sys, time
+def rank(): time.sleep(60)
+def helper(status): os._exit(status)
+fork = multiprocessing.get_context("fork")
+made = [fork.Process(target=rank), *(fork.Process(target=helper, args=(n,)) for n in (0, 3))]
+[one.start() for one in made]  # each start reaps who has ended before it
+print(*(one.pid for one in made), flush=True)
+sys.stdin.read()
+made[0].kill()
+"""
+
+
+def test_a_helper_that_failed_is_found_by_what_has_started_the_rank_too() -> None:
+    words = [sys.executable, "-c", FAILS]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        assert one.stdin is not None
+        pid, _, failed = [int(word) for word in one.stdout.readline().split()]
+        end = time.monotonic() + 20
+        found: dict[int, int] = {}
+        while failed not in found and time.monotonic() < end:
+            found = ProcessesBeside().find([(pid, look("wait train.py:3", pid=pid))], ())
+            time.sleep(0.1)
+        assert found == {failed: pid}
+        one.stdin.close()

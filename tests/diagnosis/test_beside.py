@@ -15,7 +15,7 @@ from hangbisect.diagnosis.process.helper_processes import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
-from .made_up import ALL_REDUCE, job, look, rank
+from .made_up import ALL_REDUCE, gone, job, look, rank
 
 SERVER, WORKER = 90, 91
 ADDRESS = "127.0.0.1:5000"
@@ -396,3 +396,43 @@ def test_a_process_of_the_job_that_waits_for_its_ranks_is_no_silent_server() -> 
     stranger = judge(first=asks_it)
     assert stranger.cause is not None
     assert stranger.cause.id == "endpoint-silent"
+
+
+AT_A_QUEUE = ("Connection._recv STD/multiprocessing/connection.py:395", "train train.py:31")
+
+
+def two_that_wait_for(dead: Look, *more: RankFacts, kind: str = "pipe") -> Verdict:
+    """Two ranks at the pipe of a queue, whose other end they and their parent have; a process that
+    the parent has started besides.
+    """
+    end = Descriptor(3, "pipe", "pipe:[7]", other_ends=(70, 100, 101))
+    at_pipe = look(*AT_A_QUEUE, call="read", descriptors=(end,), ppid=70)
+    at_work = look("sleep train.py:9", call="clock_nanosleep", ppid=70)
+    first = rank(0, at_pipe, environment={}, children=((dead,),), beside=(dead.pid,))
+    second = rank(1, at_pipe if kind == "pipe" else at_work, environment={})
+    ranks = [first, second, *more]
+    return judge_snapshot(job(world=len(ranks), pipeline=""), Snapshot(ranks))[0]
+
+
+def died(status: int = -11, ppid: int = 70, state: str = "Z") -> Look:
+    return look(pid=95, ppid=ppid, state=state, call="", rung="proc", status=status)
+
+
+def test_a_dead_helper_is_to_blame_in_place_of_those_that_wait_for_it() -> None:
+    verdict = two_that_wait_for(died())
+    assert verdict.ranks.culprit == (UnknownRank("n01", 95),)
+    assert verdict.ranks.waiting == (0, 1)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "child-died"
+    assert verdict.where[0].ended == "ended by SIGSEGV"
+    assert (verdict.call, verdict.waits_for) == (None, None)
+
+
+def test_a_helper_that_ended_well_or_is_anothers_or_lives_is_not_to_blame() -> None:
+    for one in (died(0), died(-15), died(ppid=3), died(state="S")):
+        assert UnknownRank("n01", 95) not in two_that_wait_for(one).ranks.culprit
+
+
+def test_where_a_rank_is_gone_or_stands_elsewhere_a_dead_helper_is_not_to_blame() -> None:
+    assert UnknownRank("n01", 95) not in two_that_wait_for(died(), gone(2, 1)).ranks.culprit
+    assert UnknownRank("n01", 95) not in two_that_wait_for(died(), kind="sleep").ranks.culprit

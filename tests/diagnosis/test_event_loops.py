@@ -219,3 +219,18 @@ def test_who_waits_for_what_the_loop_of_another_thread_sets_waits_for_no_lock() 
 @pytest.mark.parametrize("numbers", [(), (912, 913)])
 def test_of_no_loop_or_of_two_none_is_named(numbers: tuple[int, ...]) -> None:
     assert wait_at_an_event(*numbers).kind == "lock"
+
+
+def test_a_loop_that_has_stopped_to_read_its_child_waits_for_that() -> None:
+    """Asyncio stops at twice its limit; the child waits in write() from then on."""
+    full = Descriptor(1, "pipe", "pipe:[7]", other_ends=(100,))
+    child = look("<module> <string>:6", pid=300, ppid=100, call="write", descriptors=(full,))
+    child = replace(child, kernel=(replace(child.kernel[0], wchan="pipe_write"),))
+    reads = replace(child, kernel=look(pid=300, call="read", descriptors=(full,)).kernel)
+    for other, kind in ((child, "process"), (reads, "itself")):
+        facts = rank(0, loop(), children=((other,),))
+        found = Snapshot([facts]).waits[0]
+        assert found is not None
+        assert found.kind == kind
+    causes = causes_of((job(), [rank(0, loop(), children=((child,),)), held(1)]))
+    assert next(iter(causes)) == "pipe-unread"

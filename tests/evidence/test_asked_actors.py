@@ -24,6 +24,9 @@ SOURCE = textwrap.dedent(
     class Other:
         def step(self): ...
 
+    @ray.remote
+    def tokenize(text): ...
+
     def run(buffer, players):
         ray.get(buffer.add.remote([1]))
         asked = [one.step.options(name="x").remote() for one in players]
@@ -34,6 +37,8 @@ SOURCE = textwrap.dedent(
             waits.append(buffer.add.remote([2]))
         ray.get(waits)
         ray.get(run_alone.remote())
+        ray.get(tokenize.remote("once"))
+        ray.get(Buffer.remote())
         ray.get(unknown)
     """
 )
@@ -46,7 +51,9 @@ SOURCE = textwrap.dedent(
         ("ray.get(buffer.add", ("Buffer.add",)),
         ("print(ray.get(one))", ("step",)),  # two classes have it
         ("ray.get(waits)", ("Buffer.add",)),
-        ("run_alone", ()),  # a task: no method of anybody
+        ("run_alone", ()),  # a task of another file: no function of this one
+        ('tokenize.remote("once', ("tokenize",)),
+        ("Buffer.remote", ()),  # an actor that is made
         ("unknown", ()),
     ],
 )

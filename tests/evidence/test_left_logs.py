@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 from hangbisect.evidence import left_logs
-from hangbisect.evidence.left_logs import find_left_logs, read_left_log
+from hangbisect.evidence.left_logs import (
+    ERROR_LINE,
+    count_last_error,
+    find_left_logs,
+    find_repeated_error,
+    read_left_log,
+)
 
 ENDED = "Traceback (most recent call last):\n  ...\nFileNotFoundError: 'shard{}.txt'\n"
 
@@ -44,3 +50,33 @@ def test_logs_beside_those_that_are_open_are_found_but_these_and_old_ones_are_no
         ["rank2.log", "rank3.log"],
         ["rank3.log", "rank2.log"],
     )
+
+
+KEY = "KeyError: 'lm_head'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (3 * f"Process Worker-1:\n{KEY}", ("KeyError: 'lm_head'", 3)),
+        (3 * KEY + "epoch 1\n", ("KeyError: 'lm_head'", 3)),  # another process writes to it too
+        ("".join(f"OSError: port {n}\n" for n in range(4)), ("OSError: port 3", 4)),
+        (2 * KEY, None),
+        (3 * KEY + 80 * "step\n", None),  # long ago
+        (3 * "3 Errors: none\n", None),
+    ],
+)
+def test_an_exception_that_is_written_again_and_again(
+    text: str, found: tuple[str, int] | None
+) -> None:
+    assert count_last_error(text.splitlines()) == found
+
+
+def test_a_log_of_a_programs_own_names_other_errors(tmp_path: Path) -> None:
+    log = tmp_path / "error.log"
+    log.write_text(3 * "[CRITICAL] WORKER TIMEOUT (pid:77)\n")
+    paths = [str(tmp_path / "none"), str(tmp_path), str(log)]
+    assert find_repeated_error(paths) is None
+    found = find_repeated_error(paths, ERROR_LINE)
+    assert found is not None
+    assert (found.path, found.times) == (str(log), 3)

@@ -480,3 +480,37 @@ def test_a_process_that_is_stopped_again_and_again_ran_in_between() -> None:
     looks = [replace(seen(at, sample=sampled(at, cpu=cpu)), state="T") for at, cpu in counted]
     assert describe_movement(looks[:2]) == ""
     assert describe_movement(looks) == "is stopped, and let go on again"
+
+
+def test_a_thread_that_starts_workers_of_a_pool_again_moves_nothing() -> None:
+    starts = "/usr/lib/python3.11/multiprocessing/pool.py"
+
+    def pool(at: float, line: int) -> Look:
+        frames = (Frame("fork", "a.py", line), Frame("Pool._handle_workers", starts, 516))
+        other = Thread(101, "Thread-1", False, False, frames)
+        read = sampled(at, read=int(at * (64 << 20)))  # what its children have read that ended
+        tasks = (in_call("futex"), in_call("read", tid=101))
+        return seen(at, threads=(thread(1), other), kernel=tasks, sample=read)
+
+    assert describe_movement([pool(0, 1), pool(1, 2)]) == ""
+
+
+def test_what_spawn_starts_again_is_no_other_program() -> None:
+    def spawned(pid: int, at: float, age: float) -> Look:
+        code = f"from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=6, pipe={pid})"
+        words = ("python", "-c", code, "--multiprocessing-fork")
+        return replace(seen(at), pid=pid, age=age, command=words)
+
+    looks = [seen(0), seen(1)]
+    there, later = [spawned(300, 0, 9.0)], [spawned(301, 1, 0.1)]
+    assert "was started" in describe_movement(looks, [later])
+    assert describe_movement(looks, [there, later]) == ""
+
+
+def test_what_ray_says_of_its_workers_is_no_answer() -> None:
+    told = replace(PEER, peer_pids=(9,), peer_names=("gcs_server",))
+    looks = [recv(0, 0, 0, told, call="futex"), recv(1, 9000, 10, told, call="futex")]
+    assert describe_movement(looks) == ""
+    others = replace(told, peer_names=("python",))
+    looks = [recv(0, 0, 0, others, call="futex"), recv(1, 9000, 10, others, call="futex")]
+    assert describe_movement(looks)

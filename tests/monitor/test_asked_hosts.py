@@ -85,8 +85,8 @@ def test_monitors_read_what_was_written_for_them(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
     assert read_told(path) is None
     for verdict in (None, SKELETON):
-        told = {"at": 7.0, "goes_on": "" if verdict else "rank 1 is at work"}
-        told |= {"verdict": verdict and to_json(verdict)}
+        goes_on = "" if verdict else "rank 1 is at work"
+        told = {"at": 7.0, "goes_on": goes_on, "verdict": verdict and to_json(verdict)}
         (tmp_path / ALL_HOSTS).write_text(json.dumps(told))
         found = read_told(path)
         assert found is not None

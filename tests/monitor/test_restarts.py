@@ -149,3 +149,22 @@ def test_what_was_there_before_the_first_ended_works_for_itself(machine: Machine
     machine.run_workers([201, 202, 203], status=1)
     assert machine.seen.find_restarted() is not None
     assert machine.seen.select_others([SUPERVISOR, 150]) == [SUPERVISOR, 150]
+
+
+def test_who_starts_what_only_ends_moves_nothing_on_by_that(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pool whose initializer raises: the error is in what all of them print."""
+    monkeypatch.setattr(job_activity, "_read_error_of_starter", lambda pid: "KeyError: 'a'")
+    machine.words[SUPERVISOR] = ("python", "train.py")
+    machine.run_workers([201, 202], status=1)
+    assert machine.seen.find_starters() == frozenset()
+    machine.run_workers([203, 204], status=1)
+    assert machine.seen.find_starters() == {SUPERVISOR}
+    found = machine.seen.find_restarted()
+    assert found is not None
+    assert (found.error, found.file) == ("KeyError: 'a'", "")
+    machine.words[205] = machine.words[SUPERVISOR]  # forked, and no other program yet
+    machine.living[205] = ("S", 9999)
+    machine.sample()
+    assert machine.seen.select_others([SUPERVISOR, 205]) == [SUPERVISOR]

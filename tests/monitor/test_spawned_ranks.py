@@ -287,3 +287,13 @@ def test_rank_0_is_found_at_the_store_that_it_serves(monkeypatch: pytest.MonkeyP
     assert found(replace(HEARS, pid=110)) == {}
     shown = replace(HEARS, pid=100)
     assert found(makes_group(1, 110)) == {}
+
+
+def test_what_the_program_has_started_besides_and_failed_is_beside_its_ranks() -> None:
+    dead = look(pid=205, ppid=MAIN, state="Z", call="", rung="proc", status=-11)
+    well = replace(dead, pid=206, status=0)
+    below = replace(dead, pid=207, ppid=201)
+    facts = program(in_barrier(201, 0), in_barrier(202, 1), dead, well, below)
+    first, second = taken(facts)[1].ranks
+    assert (first.beside, second.beside) == ((205,), ())
+    assert 205 in [looks[-1].pid for looks in first.children]

@@ -50,8 +50,12 @@ def _ray_waits(scene: Scene) -> Found | None:
     """A process waits for an answer of Ray (ray.get, ray.wait)."""
     if scene.view is None or not waits_for_ray(scene.view.frames):
         return None
-    words = "it waits in ray.get or ray.wait for an answer of Ray"
+    asked = ", ".join(find_asked_methods(scene.view.frames)[:_MOST_NAMED])
+    words = "it waits in ray.get or ray.wait for an answer of Ray" + (f": {asked}" if asked else "")
     return Found(words, {"place": _find_caller(scene)})
+
+
+_MOST_NAMED = 4  # methods and tasks
 
 
 def _find_caller(scene: Scene) -> str:

@@ -13,7 +13,12 @@ from ..process.frames import (
     serves_multiprocessing,
     unqualified_name,
 )
-from ..process.helper_processes import is_idle_worker, waits_for_room
+from ..process.helper_processes import (
+    is_idle_loop,
+    is_idle_worker,
+    waits_for_ray,
+    waits_for_room,
+)
 from ..process.process_snapshot import ProcessSnapshot, merge_looks
 from ..process.request_threads import takes_connections, waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
@@ -179,6 +184,17 @@ def _child_stands_still(scene: Scene) -> Found | None:
         f" ({place})" if place else ""
     )
     return Found(words, {"there": where})
+
+
+def _awaits_an_idle_actor(scene: Scene) -> Found | None:
+    """It waits in ray.get for an actor of Ray whose main thread waits for calls: that tells nothing
+    of why it does not answer.
+    """
+    child = _child(scene)
+    if scene.view is None or child is None or not waits_for_ray(scene.view.frames):
+        return None
+    words = f"{format_process(child.look)} waits for calls"
+    return Found(words) if is_idle_loop(child.frames) else None
 
 
 def _in_the_jobs_code(scene: Scene, view: ProcessSnapshot) -> str:
@@ -355,6 +371,7 @@ CAUSES = (
             need(_waits_for_a_child, 0.4),
             need(_child_stands_still, 0.45),
             unless(parent_waits_for_workers),
+            unless(_awaits_an_idle_actor),
             unless(asks_a_manager),
             unless(in_wandb),
         ),

@@ -43,7 +43,7 @@ def _traced_view(scene: Scene) -> ProcessSnapshot | None:
 # ---- signs ---------------------------------------------------------------------------------------
 
 
-def _ends_again_and_again(scene: Scene) -> Found | None:
+def ends_again_and_again(scene: Scene) -> Found | None:
     """A process of the job ended several times, by an error, and one like it was started each time,
     as samples of it or a log that was left say.
     """
@@ -67,7 +67,8 @@ def _ends_again_and_again(scene: Scene) -> Found | None:
 def _its_log_says_why(scene: Scene) -> Found | None:
     """The last line of a log that it wrote names an error."""
     one = scene.job.restarted
-    return Found(f'{one.file} ends with "{one.error}"') if one is not None and one.error else None
+    where = one.file or "what it printed" if one is not None else ""
+    return Found(f'{where} ends with "{one.error}"') if one is not None and one.error else None
 
 
 def _something_ended_it(scene: Scene) -> Found | None:
@@ -271,7 +272,7 @@ CAUSES = (
         id="restarted-in-vain",
         title="a process ends by an error, and is started again each time",
         signs=(
-            need(_ends_again_and_again, 0.5),
+            need(ends_again_and_again, 0.5),
             also(_its_log_says_why, 0.7),
             also(_something_ended_it, 0.6),
         ),

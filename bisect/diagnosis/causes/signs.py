@@ -24,7 +24,7 @@ from ...base.process_roles import find_server_process
 from ...base.rank_facts import THREAD_ENDED, Collective, RankFacts
 from ...base.words import format_ranks
 from ..process.frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
-from ..process.helper_processes import has_failed
+from ..process.helper_processes import find_dead_helper, has_failed
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
@@ -315,6 +315,18 @@ def a_child_died(scene: Scene) -> Found | None:
         process = format_process(last) + _place_among_siblings(scene, last)
         return Found(f"{process} {how}", {"worker": process, "how": how})
     return None
+
+
+def a_helper_died(scene: Scene) -> Found | None:
+    """A process that the script which started the ranks has started besides has failed or was
+    killed, is a zombie (wait(2)), and was no rank.
+    """
+    looks = find_dead_helper(scene.ranks)
+    last = looks[-1] if looks else None
+    if last is None or last.status is None:
+        return None
+    how, process = describe_exit_status(last.status), format_process(last)
+    return Found(f"{process}, beside the ranks, {how}", {"worker": process, "how": how})
 
 
 def a_thread_ended(scene: Scene) -> Found | None:

@@ -11,7 +11,7 @@ from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
 from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS
 from ..process.frames import EXPORTERS, format_frame, frame_owner, is_service_thread
-from ..process.helper_processes import is_to_be_given
+from ..process.helper_processes import find_unread_child, is_to_be_given
 from ..process.loop_waits import describe_tasks
 from ..thread_edges import list_locks
 from .deadlock import find_ring
@@ -351,6 +351,13 @@ def _a_rank_may_have_it(scene: Scene) -> Found | None:
     return None
 
 
+def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
+    """A child waits to write into what the loop has stopped to read."""
+    family = [(look,) for look in scene.children]
+    child = find_unread_child(scene.view.look.pid, family) if scene.view is not None else None
+    return None if child is None else Found(f"{child.name} ({child.pid}) waits to be read")
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -429,6 +436,7 @@ CAUSES = (
             need(_hears_only_itself, 0.45),
             also(no_other_thread_works, 0.4),
             also(_its_tasks_await, 0.3),
+            unless(_its_child_waits_to_be_read),
         ),
         why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "
         "lost, or never started ({lost}).",

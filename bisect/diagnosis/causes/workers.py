@@ -13,8 +13,11 @@ from ..process.process_snapshot import ProcessSnapshot
 from ..process.public_calls import find_group_wait
 from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .processes import ends_again_and_again
 from .signs import (
     a_child_died,
+    a_helper_died,
+    describe_exit_status,
     format_place,
     format_process,
     innermost_python_frame,
@@ -134,9 +137,10 @@ def _a_worker_is_dead(scene: Scene) -> Found | None:
     families = scene.subject.children if scene.subject else ()
     for looks in families:
         if looks and looks[-1].state == "Z" and re.match(r"python|pt_|ray::", looks[-1].name):
-            return Found(
-                f"{format_process(looks[-1])} is dead", {"worker": format_process(looks[-1])}
-            )
+            status = looks[-1].status
+            how = "" if status in (None, 0) else f": it {describe_exit_status(status)}"
+            dead = format_process(looks[-1])
+            return Found(f"{dead} is dead{how}", {"worker": dead, "how": how})
     return None
 
 
@@ -182,6 +186,13 @@ def _want_a_lock_of_the_dead(scene: Scene) -> Found | None:
     return None
 
 
+def _somebody_died(scene: Scene) -> Found | None:
+    """A process that the rank, or what has started the ranks, has started has failed or was killed,
+    and is a zombie (wait(2)).
+    """
+    return a_child_died(scene) or a_helper_died(scene)
+
+
 _RECEIVES = ("read", "readv", "recvfrom", "recvmsg", "poll", "ppoll", "select", "pselect6")
 # Where an executor's own thread waits for results of its workers, and where others wait for it.
 _AWAITS_RESULTS = (r"concurrent/futures/process\.py", r"wait_result_broken_or_wakeup")
@@ -225,6 +236,29 @@ def _nobody_else_could_send(scene: Scene) -> Found | None:
     if all(pids and set(pids) == {view.look.pid} for pids in ends):
         return Found(f"nobody but the rank has the other end of {named[0].path}")
     return None
+
+
+def _all_meet_at_a_barrier(scene: Scene) -> Found | None:
+    """All processes that the rank has started by multiprocessing, two at least, stand in
+    Barrier.wait of one barrier.
+    """
+    workers = [view for view in _workers(scene) if not is_idle_worker(view.look)]
+    places = [find_frame(view.frames, r"(?:^|/)threading\.py>?", "wait") for view in workers]
+    inside = [find_frame(view.frames[:1], r"multiproc?ess(?:ing)?/\w+\.py") for view in workers]
+    if len(workers) < _FEWEST_AT_A_BARRIER or not all(places) or not all(inside):
+        return None
+    if not all(one is not None and one.name.startswith("Barrier.") for one in places):
+        return None
+    futexes = [view.call.futex for view in workers if view.call is not None]
+    shared = {one.file for one in futexes if one is not None}
+    where = format_place(workers[0])
+    if len(shared) != 1 or len(futexes) < len(workers):
+        return None
+    words = f"all {len(workers)} of its processes wait in Barrier.wait of one barrier, in {where}"
+    return Found(words, {"count": len(workers), "place": where})
+
+
+_FEWEST_AT_A_BARRIER = 2  # processes
 
 
 def _runs_the_script_again(scene: Scene) -> Found | None:
@@ -385,7 +419,7 @@ CAUSES = (
         id=CHILD_DIED,
         title="a process that the rank started has died, and the rank waits on",
         signs=(
-            need(a_child_died, 0.45),
+            need(_somebody_died, 0.45),
             need(_waits_inside, 0.3),
             also(_nobody_else_could_send, 0.5, proves=True),
             also(_nobody_has_connected, 0.5),
@@ -399,6 +433,23 @@ CAUSES = (
             "wait for Process.sentinel beside the pipe (multiprocessing.connection.wait)",
         ),
         references=("sgl-project/sglang#20287", "pytorch/pytorch#189290"),
+    ),
+    KnownCause(
+        id="barrier-of-too-many",
+        title="a Barrier of multiprocessing waits for more processes than come to it",
+        signs=(
+            need(_all_meet_at_a_barrier, 0.85),
+            unless(a_child_died),
+            unless(_a_worker_is_dead),
+        ),
+        why="All {count} processes that could come are in Barrier.wait ({place}), and it does not "
+        "let them go: it was made for more parties, or one that took part has left its loop.",
+        avoid=(
+            "Barrier(parties) with the number of those that call wait(): the parent counts only if "
+            "it calls it too",
+            "barrier.wait(timeout=60): BrokenBarrierError in place of silence",
+        ),
+        references=("https://docs.python.org/3/library/threading.html#barrier-objects",),
     ),
     KnownCause(
         id="shm-full",
@@ -421,7 +472,11 @@ CAUSES = (
     KnownCause(
         id="script-runs-again",
         title="a worker runs the whole script again: it has no main guard",
-        signs=(need(_runs_the_script_again, 0.6), need(_does_the_jobs_work, 0.7)),
+        signs=(
+            need(_runs_the_script_again, 0.6),
+            need(_does_the_jobs_work, 0.7),
+            unless(ends_again_and_again),  # each one imports the script, and ends after that
+        ),
         why="Workers started by spawn or forkserver import the script. Without a main guard "
         "{worker} does all the job does, and now stands in {place}.",
         avoid=(

@@ -29,6 +29,7 @@ SLEEP_CALLS = _split_names("nanosleep clock_nanosleep pause rt_sigtimedwait rt_s
 CHILD_WAIT_CALLS = _split_names("wait4 waitid vfork")
 LOCK_CALLS = _split_names("flock fcntl semop semtimedop")
 POLL_CALLS = _split_names("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2")
+WRITE_CALLS = _split_names("write writev pwrite64 sendto sendmsg splice sendfile")
 READ_CALLS = _split_names("read readv recvfrom recvmsg")
 OPEN_CALLS = _split_names("open openat openat2 creat")
 PATH_CALLS = _split_names("""

@@ -40,7 +40,6 @@ from .blocked_syscalls import (
     find_outward_socket,
     find_queue_wait,
     format_others,
-    is_fed_by_itself,
     list_readers,
     make_socket_wait,
 )
@@ -53,7 +52,14 @@ from .helper_processes import (
     is_between_calls,
     is_halted,
 )
-from .loop_waits import describe_loop, find_loop_thread, note_alternatives, runs_event_loop
+from .loop_waits import (
+    describe_loop,
+    find_loop_thread,
+    find_wait_for_itself,
+    hears_itself_alone,
+    note_alternatives,
+    runs_event_loop,
+)
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
 
@@ -382,7 +388,7 @@ def _find_syscall_wait(
     giver = find_giver(view, family, around.table, around.facts.host)
     if giver is not None:
         return giver
-    served = find_fork_server(view, family) or find_serving_child(view, family)
+    served = find_fork_server(view, family) or find_serving_child(view, family, around.facts)
     if served is not None:
         return served
     if name == "futex":
@@ -400,9 +406,9 @@ def _find_syscall_wait(
         if queue is not None:
             return queue
         place = format_innermost_frame(view.frames)
-        named = find_folder_wait(view.call, place) or _find_wait_for_itself(view)
+        named = find_folder_wait(view.call, place) or find_wait_for_itself(view, family)
         # A loop that hears itself alone is woken by threads, which may be at a connection.
-        if named is None and (runs_event_loop(view) or not _hears_itself_alone(view)):
+        if named is None and (runs_event_loop(view) or not hears_itself_alone(view)):
             named = _find_only_socket_wait(view, pids)
     if named is not None:
         return _as_store_wait(named, view, around) or named
@@ -426,24 +432,6 @@ def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
     helper = find_polled_helper(view, family)
     return helper or Wait(
         "sleep", " in ".join(filter(None, (view.call_name, format_innermost_frame(view.frames))))
-    )
-
-
-def _hears_itself_alone(view: ProcessSnapshot) -> bool:
-    """Return whether a call names sockets alone, both ends of each the process's own."""
-    named = view.call.descriptors if view.call else ()
-    pipes = any(one.kind == "pipe" for one in named)
-    return not pipes and is_fed_by_itself(view.look, view.call)
-
-
-def _find_wait_for_itself(view: ProcessSnapshot) -> Wait | None:
-    """Return the wait of a process without a time limit that listens to itself alone."""
-    if view.call is None or view.call.timeout is not None or not _hears_itself_alone(view):
-        return None
-    heard = [d for d in view.call.descriptors if d.kind != "anon"]
-    return Wait(
-        "itself",
-        f"both ends of {heard[0].path} are its own, in {format_innermost_frame(view.frames)}",
     )
 
 

@@ -22,6 +22,7 @@ from ...base.process_facts import Frame, Look, Thread
 from ...base.process_roles import find_actor, runs_method
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
+from .blocked_syscalls import WRITE_CALLS, list_awaited_pids
 from .frames import frame_owner, runs_job_code, serves_multiprocessing, unqualified_name
 from .process_snapshot import ProcessSnapshot, ProcessTable, merge_looks, put_thread_first
 
@@ -104,14 +105,21 @@ _LOOPS_OF_WORKERS = (
 )
 
 
-def find_serving_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
-    """Return the wait for a child that serves this process, None if there is no such child.
+def find_serving_child(
+    view: ProcessSnapshot, family: Sequence[Sequence[Look]], facts: RankFacts
+) -> Wait | None:
+    """Return the wait for a child that serves this process, None if there is no such child. An
+    actor of Ray is served by another one of its rank's (`facts`).
 
     Either a worker pool of a kind that is known, or a child named after the library that the
     main thread is in (wandb, wandb-core), or the one that a thread of ours talks to over a
     socket. Forked workers inherit every socket, so a socket alone is no proof: the main thread
     must wait on a Python lock, and another thread be at the socket.
     """
+    if view.call_name in _LOCKED:
+        beside = [looks[-1] for looks in (facts.looks, *facts.children) if looks]
+        if (asked := find_asked_actor(view, beside)) is not None:
+            return asked
     living = [looks for looks in family if looks[-1].state not in ("", "Z", "X")]
     if not living or view.call_name not in _LOCKED:
         return None
@@ -161,6 +169,22 @@ def has_failed(look: Look) -> bool:
     status (wait(2)). One that was told to end did not fail.
     """
     return look.state == "Z" and look.status not in (None, 0, -signal.SIGTERM)
+
+
+def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
+    """Return the looks at the only process beside these ranks that was started by what has started
+    them, has failed, and is none of them; () where there is none, or several.
+    """
+    pids = {facts.pid for facts in ranks}
+    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks}
+    found = {
+        looks[-1].pid: looks
+        for facts in ranks
+        for looks in facts.children
+        if looks and looks[-1].pid in facts.beside and looks[-1].pid not in pids
+        if has_failed(looks[-1]) and looks[-1].ppid in parents
+    }
+    return next(iter(found.values())) if len(found) == 1 else ()
 
 
 def is_halted(look: Look) -> bool:
@@ -227,6 +251,19 @@ def find_thread_for_room(threads: Sequence[Thread]) -> Thread | None:
             _ALL_QUEUES.search(one.file) and unqualified_name(one.name) == "put" for one in inner
         ):
             return thread
+    return None
+
+
+def find_unread_child(pid: int, family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return the first of a family that waits to write into a pipe or a connection whose other end
+    process `pid` has, None if none does.
+    """
+    for looks in family:
+        last = looks[-1]
+        call = next((task.syscall for task in last.kernel if task.tid == last.pid), None)
+        writes = call is not None and call.name in WRITE_CALLS and last.state not in "RZX"
+        if writes and pid in list_awaited_pids(last):
+            return last
     return None
 
 
@@ -315,16 +352,55 @@ def _follow_calls(frames: Iterable[Frame], at_work: Sequence[Look]) -> Look | No
         frames = last.main.frames if last.main is not None else ()
 
 
+def find_asked_actor(view: ProcessSnapshot, others: Sequence[Look]) -> Wait | None:
+    """Return the wait of an actor of Ray that waits for Ray itself, for the one of these `others`
+    that its source asks: it is in that method; or it is the only one of the class that has it, and
+    does something else in its main thread, behind which the call waits. None for any other process,
+    and where it is not known which one it is.
+    """
+    if not find_actor(view.look.command) or not waits_for_ray(view.frames):
+        return None
+    asked = find_asked_methods(view.frames)
+    actors = {one.pid: one for one in others if one.pid != view.look.pid}
+    there = [one for one in actors.values() if runs_any_of(find_actor(one.command), asked)]
+    behind = [
+        one
+        for one in actors.values()
+        if _does_one_at_a_time(one) and _name_class(one) in {n.partition(".")[0] for n in asked}
+    ]
+    classes = [_name_class(one) for one in actors.values()]
+    behind = [one for one in behind if classes.count(_name_class(one)) == 1]
+    found = there or behind
+    if len(found) != 1:
+        return None
+    name = find_actor(found[0].command)
+    detail = "" if there else f"{asked[0]}, behind {name}"
+    return Wait("process", detail, found[0].pid, name)
+
+
+def _name_class(look: Look) -> str:
+    return find_actor(look.command).partition(".")[0]
+
+
+def _does_one_at_a_time(look: Look) -> bool:
+    """Return whether an actor is in a method, in the thread in which all of its calls run."""
+    return runs_method(find_actor(look.command)) and not any(
+        is_idle_loop(thread.frames) for thread in look.threads
+    )
+
+
 def find_asked_methods(frames: Iterable[Frame]) -> tuple[str, ...]:
     """Return the methods of Ray's actors for whose answers a thread waits, as the source says:
-    "Buffer.add", "add" where it is not known of which class.
+    "Buffer.add", "add" where it is not known of which class, or for a task of that name.
     """
     return next((one.asks for one in frames if one.asks), ())
 
 
 def runs_any_of(actor: str, methods: Iterable[str]) -> bool:
     """Return whether an actor ("Buffer.add") is in one of these methods."""
-    return runs_method(actor) and any(
+    if not runs_method(actor):  # a task has the name of its function
+        return bool(actor) and actor in methods
+    return any(
         actor == one or ("." not in one and actor.rpartition(".")[2] == one) for one in methods
     )
 

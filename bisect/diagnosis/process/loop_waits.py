@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from ...base.process_facts import AsyncTask, Look
 from ...base.verdict_facts import Wait
-from .blocked_syscalls import POLL_CALLS, make_descriptor_wait
-from .frames import format_frame, frame_owner
+from .blocked_syscalls import POLL_CALLS, is_fed_by_itself, make_descriptor_wait
+from .frames import format_frame, format_innermost_frame, frame_owner
+from .helper_processes import find_unread_child
 from .process_snapshot import ProcessSnapshot
 from .public_calls import find_group_wait
 
@@ -29,6 +30,28 @@ def runs_event_loop(view: ProcessSnapshot) -> bool:
     """Return whether the main thread waits in an event loop."""
     python = [frame for frame in view.frames if not frame.native][:_INNERMOST]
     return view.call_name in POLL_CALLS and any(_LOOP.search(frame.file) for frame in python)
+
+
+def hears_itself_alone(view: ProcessSnapshot) -> bool:
+    """Return whether a call names sockets alone, both ends of each the process's own."""
+    named = view.call.descriptors if view.call else ()
+    pipes = any(one.kind == "pipe" for one in named)
+    return not pipes and is_fed_by_itself(view.look, view.call)
+
+
+def find_wait_for_itself(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
+    """Return the wait of a process without a time limit that listens to itself alone; for its child
+    where that waits until somebody reads what it writes: the process has stopped to listen to it.
+    """
+    if view.call is None or view.call.timeout is not None or not hears_itself_alone(view):
+        return None
+    if (child := find_unread_child(view.look.pid, family)) is not None:
+        return Wait("process", "", child.pid, child.name)
+    heard = [d for d in view.call.descriptors if d.kind != "anon"]
+    return Wait(
+        "itself",
+        f"both ends of {heard[0].path} are its own, in {format_innermost_frame(view.frames)}",
+    )
 
 
 def find_loop_thread(look: Look) -> Wait | None:

@@ -7,9 +7,15 @@ from typing import Any
 
 from hangbisect.base.process_facts import DeadWorker, Look, RayCluster
 from hangbisect.base.rank_facts import RankFacts
+from hangbisect.diagnosis.process.blocking_reason import (
+    ProcessContext,
+    find_blocking_reason_of_child,
+)
+from hangbisect.diagnosis.process.process_snapshot import build_process_table
 
 from ..made_up import ALL_REDUCE, job, look, rank
 from .scenes import MAKES_STORE, Facts, Shows, causes_of, scene_of
+from .seen import beside
 
 
 def one(*frames: str, **more: Any) -> Facts:
@@ -199,6 +205,51 @@ def test_an_actor_that_waits_for_another_one_of_its_class_asks_not_itself() -> N
     twin = actor("ray::Buffer", "Worker.main_loop SP/ray/_private/worker.py:1069", pid=500)
     for facts in (driver(PLAYS, EVICTS), driver(PLAYS, asks(EVICTS, "Buffer.size"), twin)):
         assert "ray-asks-itself" not in causes_of(facts)
+
+
+COLLECTS = asks(
+    actor("ray::Boss.collect", *GET, "Boss.collect train.py:39", pid=300), "Worker.rollout"
+)
+ROLLS_OUT = asks(
+    actor("ray::Worker.rollout", *GET, "Worker.rollout train.py:23", pid=400), "Boss.next_prompt"
+)
+
+
+def test_two_actors_that_ask_each_other_wait_in_a_ring() -> None:
+    cause = causes_of(driver(COLLECTS, ROLLS_OUT))["deadlock"]
+    assert "for Boss.next_prompt, behind Boss.collect" in "; ".join(cause.matched)
+    assert "for Worker.rollout" in "; ".join(cause.matched)
+
+
+def test_an_actor_of_several_threads_or_one_of_several_of_a_class_closes_no_ring() -> None:
+    loop = "Worker.main_loop SP/ray/_private/worker.py:1069"
+    serves = beside(COLLECTS, ("Thread-2", (loop,)))
+    twin = actor("ray::Boss", loop, pid=500)
+    for facts in (driver(serves, ROLLS_OUT), driver(COLLECTS, ROLLS_OUT, twin)):
+        assert "deadlock" not in causes_of(facts)
+
+
+def test_an_actor_that_is_a_rank_of_a_group_is_asked_by_what_it_waits_for() -> None:
+    """The learner is no rank: it meets nobody now."""
+    takes = replace(ALL_REDUCE, command=("ray::Engine.take",))
+    asks_it = asks(actor("ray::Learner.fit", *GET, "fit train.py:47"), "Engine.version")
+    _, (first,) = in_cluster((job(world=1), [rank(0, takes)]), CLUSTER, asks_it)
+    table = build_process_table([first])
+    wait = find_blocking_reason_of_child((asks_it,), ProcessContext(first, table))
+    assert (wait.pid, wait.detail) == (first.pid, "Engine.version, behind Engine.take")
+
+
+def test_what_is_asked_of_ray_is_said_where_the_source_tells_it() -> None:
+    about, (first,) = one(*GET, "main train.py:52")
+    facts = about, [replace(first, looks=tuple(asks(x, "tokenize") for x in first.looks))]
+    assert "for an answer of Ray: tokenize" in "; ".join(causes_of(facts)["ray-task"].matched)
+
+
+def test_an_actor_between_two_calls_that_does_not_answer_is_no_process_that_is_stuck() -> None:
+    idle = actor("ray::Gate.wait", "Worker.main_loop SP/ray/_private/worker.py:1069")
+    found = causes_of(driver(idle))
+    assert next(iter(found)) == "ray-task"
+    assert "child-process-stuck" not in found
 
 
 def test_a_worker_that_alone_reports_is_to_blame_in_that_call() -> None:

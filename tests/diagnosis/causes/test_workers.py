@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import Descriptor, Futex, Look, Socket
-from hangbisect.base.rank_facts import MachineFacts
+from hangbisect.base.rank_facts import MachineFacts, RestartedProcess
 from hangbisect.diagnosis.process.helper_processes import is_idle_worker
 from hangbisect.diagnosis.verdict import judge_job
 
@@ -142,7 +142,37 @@ def executor_without_workers() -> Facts:
     return of(beside(FUTURE, ("Thread-1", MANAGES), call="poll"), TRACKER)
 
 
+def at_barrier(pid: int) -> Look:
+    frames = (
+        "Condition.wait STD/multiprocessing/synchronize.py:268",
+        "Condition.wait_for STD/multiprocessing/synchronize.py:320",
+        "Barrier._wait STD/threading.py:732",
+        "Barrier.wait STD/threading.py:697",
+        "simulate train.py:16",
+        "BaseProcess.run STD/multiprocessing/process.py:108",
+    )
+    one = look(*frames, pid=pid, ppid=100, wchan="futex_do_wait")
+    (main,) = one.kernel
+    assert main.syscall is not None
+    futex = Futex(0x7F00, 0, file="/dev/shm/sem.mp-1", sharers=(100, 301, 302))
+    return replace(one, kernel=(replace(main, syscall=replace(main.syscall, futex=futex)),))
+
+
+GATHERS = look(
+    "Connection._recv STD/multiprocessing/connection.py:395",
+    "Queue.get STD/multiprocessing/queues.py:103",
+    "gather train.py:23",
+    call="read",
+    descriptors=(Descriptor(3, "pipe", "pipe:[7]", other_ends=(301, 302)),),
+)
+
+
+def barrier_of_too_many() -> Facts:
+    return of(GATHERS, at_barrier(301), at_barrier(302))
+
+
 SHOWS: Shows = {
+    "barrier-of-too-many": barrier_of_too_many,
     "executor-without-workers": executor_without_workers,
     "worker-stuck": worker_stuck,
     "collective-in-a-worker": collective_in_a_worker,
@@ -153,6 +183,22 @@ SHOWS: Shows = {
     "shm-full": shm_full,
     "script-runs-again": script_runs_again,
 }
+
+
+def test_a_barrier_that_one_has_not_come_to_waits_for_that_one() -> None:
+    elsewhere = look("load train.py:9", *FORK[2:], pid=303, ppid=100, call="read")
+    dead = look(pid=303, ppid=100, state="Z", call="", rung="proc", status=-signal.SIGKILL)
+    for other in (elsewhere, dead):
+        found = causes_of(of(GATHERS, at_barrier(301), at_barrier(302), other))
+        assert "barrier-of-too-many" not in found
+    assert "barrier-of-too-many" not in causes_of(of(GATHERS, at_barrier(301)))
+
+
+def test_a_dead_worker_is_named_with_what_ended_it() -> None:
+    facts, (one, other) = worker_dead()
+    killed = tuple((replace(looks[-1], status=-signal.SIGKILL),) for looks in one.children)
+    said = causes_of((facts, [replace(one, children=killed), other]))["worker-dead"].matched
+    assert "pt_data_worker (300) is dead: it was ended by SIGKILL" in said
 
 
 def test_a_worker_in_a_collective_is_no_worker_that_is_merely_stuck() -> None:
@@ -313,6 +359,14 @@ def test_a_worker_that_only_imports_the_script_does_what_it_should() -> None:
         ppid=100,
     )
     assert "script-runs-again" not in causes_of(of(LOADER, imports))
+
+
+def test_a_worker_that_imports_the_script_at_each_start_in_vain_lacks_no_guard() -> None:
+    ended = RestartedProcess("python", 301, 9, 4.0, 1, error="KeyError: 'a'", is_sure=True)
+    facts, ranks = script_runs_again()
+    found = causes_of((replace(facts, restarted=ended), ranks))
+    assert "script-runs-again" not in found
+    assert next(iter(found)) == "restarted-in-vain"
 
 
 def test_shared_memory_with_room_is_not_full() -> None:
