@@ -168,7 +168,8 @@ def test_a_launcher_told_to_end_ends_its_ranks(
     )
     ranks = 1 if launcher == "python" else 2
     job = started_by(launcher, folder=tmp_path, ranks=ranks, way=[str(tmp_path / "train.py")])
-    started = jobs.until(lambda: list(tmp_path.glob("here-*")), DEADLINE)
+    # All of them: a launcher that is told in between does not know yet what it has started.
+    started = jobs.until(lambda: len(list(tmp_path.glob("here-*"))) >= ranks, DEADLINE)
     assert started, job.said()
     job.running.process.send_signal(number)
     ended = job.end()

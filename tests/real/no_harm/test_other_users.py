@@ -47,9 +47,12 @@ class Squatter:
         """Watch the first start, squat, and let the second come."""
         folder = started.folder
         seen: set[Path] = set()
-        end = time.monotonic() + 4  # for the first start to tidy up
+        began = time.monotonic()
         started.until_true(lambda: self._look(folder, seen) and "over\n" in started.said(), "over")
-        while started.is_watched and any(map(os.path.lexists, seen)) and time.monotonic() < end:
+        while started.is_watched and (there := [path for path in seen if os.path.lexists(path)]):
+            # For the first start to tidy up: something, and for some seconds whatever else it may.
+            if time.monotonic() > began + (4 if len(there) < len(seen) else DEADLINE):
+                break
             self._look(folder, seen)
             time.sleep(0.01)
         with ExitStack() as bound:
