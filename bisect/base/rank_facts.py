@@ -216,8 +216,11 @@ class RankFacts:
     same_looks_as: RankId | None = None
 
 
+_LOOKS_OF_ANOTHER = 2  # the last ones: they are made anew for each of thousands of ranks
+
+
 def fill_in_same_looks(ranks: Sequence[RankFacts]) -> tuple[RankFacts, ...]:
-    """Return the ranks; one whose looks were left out has those of the rank that it is like, and
+    """Return the ranks; one whose looks were left out has the last of the rank that it is like, and
     nothing of what that rank has started, or is connected to. Its log of collectives, where it was
     left out too, is the same as well.
     """
@@ -229,7 +232,8 @@ def fill_in_same_looks(ranks: Sequence[RankFacts]) -> tuple[RankFacts, ...]:
         if other is None or facts.looks:
             return facts
         if other.rank not in shared:
-            shared[other.rank] = tuple(_leave_out_connections(one, other) for one in other.looks)
+            last = other.looks[-_LOOKS_OF_ANOTHER:]
+            shared[other.rank] = tuple(_leave_out_connections(one, other) for one in last)
         looks = tuple(replace(one, pid=facts.pid or 0) for one in shared[other.rank])
         return replace(facts, looks=looks, collectives=facts.collectives or other.collectives)
 

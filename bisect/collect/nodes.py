@@ -180,12 +180,13 @@ def find_unheard(
     nodes: Sequence[RecordedNode],
 ) -> tuple[tuple[RankId, ...], list[UnheardHost]]:
     """Return the ranks of the job of which no node has told, and the hosts where they may be."""
-    ranks, _ = _join_ranks(nodes, nodes[0].record.clock)
-    known = {facts.rank for facts in ranks}
+    known = {facts.rank for one in nodes for facts in one.record.ranks}
+    known |= {rank for one in nodes for rank in one.record.job.local_ranks}
     size = max(one.record.job.world_size for one in nodes)
     absent = tuple(rank for rank in range(size) if rank not in known)
     if not absent or len(known) + len(absent) > size:
         return (), []
+    ranks, _ = _join_ranks(nodes, nodes[0].record.clock)
     return absent, list_unheard_hosts(ranks, _list_addresses(nodes))
 
 
