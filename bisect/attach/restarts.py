@@ -202,7 +202,7 @@ def _find_tries(processes: ProcessTable, rank: Rank) -> RestartedProcess | None:
     below = list_programs_below(processes, rank)
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     began = above.started / _TICKS
-    for path in (f"/proc/{above.pid}/fd/{number}" for number in (2, 1)):
+    for path in (f"/proc/{above.pid}/fd/{number}" for number in _OUTPUT):
         log = find_repeated_failure(path)
         if log is None:
             continue

@@ -79,8 +79,7 @@ async def answer_for_nodes(
     """Say what the machines tell together, in words or as JSON; return the exit status, and what
     was found. `began` is when they were asked; `ends`: the job is to be ended after that.
     """
-    addresses = await _resolve([one.node.name for one in answers if one.facts is None])
-    found = add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
+    found = await _judge_hosts(job, answers, began)
     status, where = await give_answer(
         found,
         AnswerOptions(run_dir, as_object, os.getpid()),
@@ -92,6 +91,12 @@ async def answer_for_nodes(
     if where:
         await start_report_maker(where)
     return status, found
+
+
+async def _judge_hosts(job: RemoteJob, answers: Sequence[NodeAnswer], began: float) -> Judgement:
+    """Return what machines tell together that were asked at `began`."""
+    addresses = await _resolve([one.node.name for one in answers if one.facts is None])
+    return add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
 
 
 _HOSTS_LIMIT = 20.0  # seconds for each host
@@ -114,8 +119,7 @@ async def ask_launched_hosts(question: Question) -> HostsAnswer:
         said = [f"no rank of the job runs on {', '.join(idle)}"] if idle else []
         trouble = "; ".join([*said, *troubles[:2]]) or "no rank runs there"
         return HostsAnswer(trouble=trouble, starts_nobody=(*said, *troubles) if idle else ())
-    addresses = await _resolve([one.node.name for one in answers if one.facts is None])
-    found = add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
+    found = await _judge_hosts(job, answers, began)
     if found.moving:
         moves = [facts for facts in found.ranks if facts.rank in found.moving]
         what = f": {moves[0].moved}" if moves and moves[0].moved else ""

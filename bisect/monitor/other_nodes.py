@@ -400,7 +400,6 @@ async def judge_reported_nodes(
     """
     from ..collect.nodes import JointNodes, RecordedNode, find_who_goes_on, judge_nodes
     from ..diagnosis.proof_of_hang import find_proof_of_hang
-    from ..diagnosis.snapshot import Snapshot
 
     order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
     nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
@@ -421,7 +420,7 @@ async def judge_reported_nodes(
         if a.clock_ahead is not None
     ]
     joint = await call_in_thread(judge_nodes, together, still, lost, clocks)
-    seen = Snapshot(joint.ranks)
+    seen = together.seen.update(joint.ranks)
     proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
     proof = proof or next((a.report.proof for a in order if a.report.proof), "")
     verdict = add_nodes(joint.verdict, order, unseen)
