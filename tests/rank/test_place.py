@@ -219,6 +219,47 @@ def test_of_ranks_that_a_script_starts_it_is_the_command_that_is_watched(
     assert answer["command"][0] == Path(sys.executable).name
 
 
+SUBSHELLS = """
+for r in 0 1; do ( export RANK=$r; "$@" | cat ); done
+"""
+SHELL_OF_ITS_OWN = """
+for r in 0 1; do sh -ec 'RANK=$1; export RANK; shift; "$@"; exit $?' sh $r "$@"; done
+"""
+SCRIPT_OF_ITS_OWN = """
+[ $# -eq 0 ] || for r in 0 1; do sh "$0.rank" $r "$@"; done
+"""
+ONE_RANK = 'RANK=$1; export RANK; shift; "$@"; exit $?'
+
+
+@pytest.mark.parametrize("text", [SUBSHELLS, SHELL_OF_ITS_OWN, SCRIPT_OF_ITS_OWN])
+def test_ranks_behind_shells_of_their_own_are_one_job(
+    start: Start, package: Path, tmp_path: Path, text: str
+) -> None:
+    """As `( RANK=1 python train.py | tee log.1 ) &` starts them, or a script for each of them."""
+    (tmp_path / "go.sh").write_text(text)
+    (tmp_path / "go.sh.rank").write_text(ONE_RANK)
+    environ = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    if text == SCRIPT_OF_ITS_OWN:  # of what nobody watches it is not known how far up it goes
+        environ[FRONT_VARIABLE] = str(os.getpid())
+    command = ("sh", tmp_path / "go.sh", sys.executable, "-c", ASK, package)
+    process = start(*command, env={**bare_environ(), **environ})
+    out, err = process.communicate(timeout=DEADLINE)
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert {answer["rank"] for answer in answers} == {0, 1}, err
+    assert {answer["launcher_pid"] for answer in answers} == {process.pid}
+    assert len({answer["job"] for answer in answers}) == 1
+
+
+def test_shells_without_a_port_of_their_ranks_may_be_of_several_jobs(
+    start: Start, package: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "go.sh").write_text(SUBSHELLS)
+    command = ("sh", tmp_path / "go.sh", sys.executable, "-c", ASK, package)
+    process = start(*command, env={**bare_environ(), "WORLD_SIZE": "2"})
+    out, err = process.communicate(timeout=DEADLINE)
+    assert len({json.loads(line)["job"] for line in out.splitlines()}) == 2, err
+
+
 def test_of_srun_on_another_machine_only_nodes_and_tasks_are_known() -> None:
     place = find_place(SLURM | {"SLURM_GTIDS": "4,5,6,7", "RANK": "0"})
     assert place.neighbours == (4, 5, 6, 7)
