@@ -6,6 +6,7 @@ Lightning's own launch sets LOCAL_RANK and WORLD_SIZE alone (subprocess_script.p
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import socket
@@ -248,7 +249,7 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
     """Return pid and start time of the process that started the ranks.
 
     That is the first ancestor without this rank's own number in its environment: between it and
-    us may stand shells and wrappers, which have it.
+    us may stand shells and wrappers, which have it, and shells in which it was set.
     """
     pid = os.getppid()
     if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _runs_launcher(1):
@@ -257,7 +258,32 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
         mine = f"{variable}={environ[variable]}".encode()
         while pid > 1 and mine in _environ_of(pid):
             pid = parent_of(pid)
+        if environ.get("MASTER_PORT"):  # it tells the jobs apart that one process starts
+            pid = _skip_shells_of_one_rank(pid, environ.get(FRONT_VARIABLE, ""))
     return pid, read_start_time(pid)
+
+
+def _skip_shells_of_one_rank(pid: int, front: str) -> int:
+    """Return the first process from `pid` upwards that is no shell of one rank only, in which its
+    number was set: one that runs a single command (`sh -c`, as subprocess does with shell=True), or
+    that its shell made of itself for a part in brackets or before a pipe. Below `hangbisect run`,
+    which has the pid `front`, a script for each rank as well.
+    """
+    while pid > 1:
+        words = _command_of(pid)
+        parent = parent_of(pid)
+        if parent <= 1 or str(parent) == front or not launcher_env.is_shell(words):
+            break
+        if not (front or _runs_one_command(words) or words == _command_of(parent)):
+            break
+        pid = parent
+    return pid
+
+
+def _runs_one_command(shell: Sequence[str]) -> bool:
+    """Return whether a shell was given its command as a word: `sh -c`, `bash -lc`, `bash -e -c`."""
+    options = itertools.takewhile(lambda word: word.startswith("-"), shell[1:])
+    return any(not word.startswith("--") and word.endswith("c") for word in options)
 
 
 def _variables_of(pid: int) -> dict[str, str]:
