@@ -143,6 +143,23 @@ def test_a_rank_never_stands_outside_of_its_world() -> None:
     assert place.world_size >= 2
 
 
+def test_ranks_in_containers_of_their_own_are_nodes_and_those_in_one_container_are_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the first process of a container, and of `docker exec`, the parent is no number there."""
+    by_hand = BY_HAND | {"MASTER_ADDR": "127.0.0.1"}
+    monkeypatch.setattr(os, "getppid", lambda: 0)
+    here = [find_place(by_hand | {"RANK": rank}) for rank in ("0", "1")]
+    assert here[0].job == here[1].job
+    assert not here[0].counted
+    assert here[0].node_name.startswith(f"{socket.gethostname()}-")
+    monkeypatch.setattr(os, "readlink", lambda path: "pid:[4026531837]")
+    elsewhere = find_place(by_hand)
+    assert elsewhere.node_name == f"{socket.gethostname()}-4026531837"
+    assert elsewhere.job != here[0].job
+    assert find_place(by_hand | {"LOCAL_WORLD_SIZE": "2"}).counted
+
+
 # ---- real processes ---------------------------------------------------------------------------
 
 ASK = """

@@ -79,7 +79,7 @@ def test_a_script_of_the_users_own_that_hangs_is_seen_from_outside(jobs_here: Jo
 
 
 def test_a_rank_that_is_the_first_process_of_its_container_hangs(jobs_here: Jobs) -> None:
-    """It adopts its monitor, which is no child of the job's: it neither moves it nor is it ended."""
+    """It adopts its monitor, which is no child of the job's: what that does moves nothing."""
     container = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
     if subprocess.run([*container, "true"], capture_output=True).returncode:
         pytest.skip("needs a namespace of pids of its own")
