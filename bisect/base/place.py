@@ -264,7 +264,7 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
     """Return pid and start time of the process that started the ranks.
 
     That is the first ancestor without this rank's own number in its environment: between it and
-    us may stand shells and wrappers, which have it, and shells in which it was set.
+    us may stand shells and wrappers, which have it, and such in which it was set.
     """
     pid = os.getppid()
     if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _runs_launcher(1):
@@ -274,22 +274,23 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
         while pid > 1 and mine in _environ_of(pid):
             pid = parent_of(pid)
         if environ.get("MASTER_PORT"):  # it tells the jobs apart that one process starts
-            pid = _skip_shells_of_one_rank(pid, environ.get(FRONT_VARIABLE, ""))
+            pid = _skip_starters_of_one_rank(pid, environ.get(FRONT_VARIABLE, ""))
     return pid, read_start_time(pid)
 
 
-def _skip_shells_of_one_rank(pid: int, front: str) -> int:
-    """Return the first process from `pid` upwards that is no shell of one rank only, in which its
-    number was set: one that runs a single command (`sh -c`, as subprocess does with shell=True), or
-    that its shell made of itself for a part in brackets or before a pipe. Below `hangbisect run`,
-    which has the pid `front`, a script for each rank as well.
+def _skip_starters_of_one_rank(pid: int, front: str) -> int:
+    """Return the first process from `pid` upwards that starts more than one rank, as far as one can
+    tell: none is a shell that runs a single command (`sh -c`, as subprocess does with shell=True),
+    or that its shell made of itself for a part in brackets or before a pipe. Below `hangbisect run`,
+    which has the pid `front`, it is a launcher, or else what is watched: between may be a script
+    for each rank.
     """
     while pid > 1:
-        words = _command_of(pid)
-        parent = parent_of(pid)
-        if parent <= 1 or str(parent) == front or not launcher_env.is_shell(words):
+        words, parent = _command_of(pid), parent_of(pid)
+        if parent <= 1 or str(parent) == front or Ancestor({}, tuple(words)).is_part_of_launcher:
             break
-        if not (front or _runs_one_command(words) or words == _command_of(parent)):
+        is_of_one = _runs_one_command(words) or words == _command_of(parent)
+        if not front and not (is_of_one and launcher_env.is_shell(words)):
             break
         pid = parent
     return pid

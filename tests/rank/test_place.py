@@ -245,18 +245,28 @@ for r in 0 1; do sh -ec 'RANK=$1; export RANK; shift; "$@"; exit $?' sh $r "$@";
 SCRIPT_OF_ITS_OWN = """
 [ $# -eq 0 ] || for r in 0 1; do sh "$0.rank" $r "$@"; done
 """
+PROGRAM_OF_ITS_OWN = """
+for r in 0 1; do "$1" "$0.rank.py" $r "$@"; done
+"""
+ONE_RANK_OF_PYTHON = """
+import os, subprocess, sys
+subprocess.call(sys.argv[2:], env={**os.environ, "RANK": sys.argv[1]})
+"""
 ONE_RANK = 'RANK=$1; export RANK; shift; "$@"; exit $?'
 
+WATCHED = [SCRIPT_OF_ITS_OWN, PROGRAM_OF_ITS_OWN]
 
-@pytest.mark.parametrize("text", [SUBSHELLS, SHELL_OF_ITS_OWN, SCRIPT_OF_ITS_OWN])
+
+@pytest.mark.parametrize("text", [SUBSHELLS, SHELL_OF_ITS_OWN, *WATCHED])
 def test_ranks_behind_shells_of_their_own_are_one_job(
     start: Start, package: Path, tmp_path: Path, text: str
 ) -> None:
     """As `( RANK=1 python train.py | tee log.1 ) &` starts them, or a script for each of them."""
     (tmp_path / "go.sh").write_text(text)
     (tmp_path / "go.sh.rank").write_text(ONE_RANK)
+    (tmp_path / "go.sh.rank.py").write_text(ONE_RANK_OF_PYTHON)
     environ = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    if text == SCRIPT_OF_ITS_OWN:  # of what nobody watches it is not known how far up it goes
+    if text in WATCHED:  # of what nobody watches it is not known how far up it goes
         environ[FRONT_VARIABLE] = str(os.getpid())
     command = ("sh", tmp_path / "go.sh", sys.executable, "-c", ASK, package)
     process = start(*command, env={**bare_environ(), **environ})
