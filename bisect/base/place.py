@@ -281,8 +281,8 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
 def _skip_starters_of_one_rank(pid: int, front: str) -> int:
     """Return the first process from `pid` upwards that starts more than one rank, as far as one can
     tell: none is a shell that runs a single command (`sh -c`, as subprocess does with shell=True),
-    or that its shell made of itself for a part in brackets or before a pipe. Below `hangbisect run`,
-    which has the pid `front`, it is a launcher, or else what is watched: between may be a script
+    or that its shell made of itself for a part in brackets or before a pipe. It is a launcher, or
+    else what is watched, below `hangbisect run`, which has the pid `front`: between may be a script
     for each rank.
     """
     while pid > 1:
