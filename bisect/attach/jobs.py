@@ -25,6 +25,7 @@ from .processes import (
     Process,
     ProcessTable,
     find_own_processes,
+    find_watched,
     has_library,
     processes_above,
     processes_below,
@@ -372,6 +373,7 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     for pid in pids:
         if pid not in processes or processes[pid].state in "ZX":
             raise _no_such_process(pid, limit)
+    pids = list(dict.fromkeys(find_watched(processes, pid) for pid in pids))
     spared = find_own_processes(processes) - set(pids)
     ranks = replace_supervisors(processes, ranks_from_environment(processes, spared), has_library)
     silent = find_candidates(processes, ranks, spared)

@@ -17,7 +17,7 @@ from hangbisect.attach.jobs import (
     join_jobs,
     make_lone_job,
 )
-from hangbisect.attach.processes import Process
+from hangbisect.attach.processes import Process, find_watched
 from hangbisect.attach.ranks import Rank, ranks_from_environment
 from hangbisect.base.errors import UsageError
 
@@ -177,6 +177,41 @@ def test_programs_that_one_shell_started_side_by_side_are_one_job_where_that_is_
     assert [(rank.pid, rank.number) for rank in both.ranks] == [(50, None), (60, None)]
     assert find_job_of_process(lone, known, 60, ()) is lone[1]
     assert find_job_of_process(lone[1:], known, 40, ()) is lone[1]
+
+
+RUN = (PYTHON, "/venv/bin/hangbisect", "run", "--", "torchrun", "train.py")
+MONITOR = (PYTHON, "-I", "-S", "/x/hangbisect", "monitor", "{}")
+
+
+def test_a_process_of_the_watch_stands_for_the_job_that_it_watches() -> None:
+    """As `pgrep -f train.py` finds it, whose words the processes of `hangbisect run` have too."""
+    module = (PYTHON, "-u", "-m", "bisect", *RUN[2:])
+    for words in (RUN, module):
+        known = table(
+            process(40, 1, *words),
+            process(41, 1, *words),
+            process(42, 1, *words),
+            process(60, 1, *words),  # the same command once more
+            *(replace(one, pid=one.pid + 900, ppid=60) for one in torchrun(100)[:1]),
+            *(replace(one, ppid=40) if one.pid == 100 else one for one in torchrun(100)),
+            process(50, 1, *MONITOR, environ={"HANGBISECT_FRONT": "40"}),
+            process(51, 50, *MONITOR[:4], "live_table", "{}"),
+        )
+        assert [find_watched(known, pid) for pid in (40, 41, 42, 50, 51)] == [40] * 5
+        assert [find_watched(known, pid) for pid in (60, 100, 101)] == [60, 100, 101]
+
+
+def test_a_program_that_starts_itself_again_is_no_watch() -> None:
+    words = (PYTHON, "train.py", "run")
+    known = table(process(40, 1, *words), process(41, 40, *words))
+    assert find_watched(known, 41) == 41
+
+
+def test_a_monitor_of_which_no_job_is_known_is_no_job() -> None:
+    for environ in ({}, {"HANGBISECT_FRONT": "999"}, {"HANGBISECT_FRONT": "100"}):
+        known = table(*torchrun(100), process(50, 1, *MONITOR, environ=environ))
+        with pytest.raises(UsageError, match="process 50 is hangbisect's own"):
+            find_watched(known, 50)
 
 
 def test_a_command_is_shown_as_one_types_it() -> None:
