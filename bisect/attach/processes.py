@@ -132,19 +132,24 @@ def read_processes(limit: float = TABLE_LIMIT) -> dict[int, Process]:
     found: dict[int, Process] = {}
 
     def body() -> None:
-        kernels = read_stat(_KTHREADD)
-        has_threads = kernels is not None and kernels.comm == "kthreadd"
         for pid in list_pids():
             about = read_stat(pid)
-            if about is None or (has_threads and _KTHREADD in (pid, about.ppid)):
-                continue
-            found[pid] = _read_process(pid, about)
+            if about is not None and not is_of_kernel(pid, about):
+                found[pid] = _read_process(pid, about)
 
     try:
         within(limit, body)
     except TimeoutError:
         return dict(found)
     return found
+
+
+def is_of_kernel(pid: int, about: Stat) -> bool:
+    """Return whether it is a thread of the kernel's."""
+    if _KTHREADD not in (pid, about.ppid):
+        return False
+    first = about if pid == _KTHREADD else read_stat(_KTHREADD)
+    return first is not None and first.comm == "kthreadd"
 
 
 def processes_above(processes: ProcessTable, pid: int) -> Iterator[Process]:

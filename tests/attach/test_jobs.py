@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -20,6 +22,7 @@ from hangbisect.attach.jobs import (
 from hangbisect.attach.processes import Process, find_watched
 from hangbisect.attach.ranks import Rank, ranks_from_environment
 from hangbisect.base.errors import UsageError
+from hangbisect.base.proc import process_of_thread
 
 from .made_up import PYTHON, of_torchrun, process, table, torchrun
 
@@ -229,3 +232,34 @@ def test_a_process_that_was_not_read_in_time_is_not_said_to_have_ended() -> None
         asyncio.run(find_jobs([os.getpid()], limit=0.0))
     with pytest.raises(UsageError, match="there is no process 1999999999"):
         asyncio.run(find_jobs([1999999999]))
+
+
+def test_a_process_that_has_ended_and_was_not_asked_for_is_told_with_its_parent() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(
+            UsageError, match=rf"process {ended.pid} .* has ended, .* {os.getpid()}"
+        ):
+            asyncio.run(find_jobs([ended.pid]))
+    finally:
+        ended.wait()
+
+
+def test_a_thread_stands_for_its_process() -> None:
+    """`top -H` and py-spy show the numbers of threads."""
+    code = "import threading as t, time; t.Thread(target=print).start(); "
+    code += (
+        "w = t.Thread(target=time.sleep, args=(600,)); w.start(); print(w.native_id, flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as one:
+        try:
+            assert one.stdout is not None
+            one.stdout.readline()
+            thread = int(one.stdout.readline())
+            assert process_of_thread(thread) == process_of_thread(one.pid) == one.pid
+            found = asyncio.run(find_jobs([thread]))
+            assert [rank.pid for rank in found.jobs[0].ranks] == [one.pid]
+        finally:
+            one.kill()
+    assert process_of_thread(1999999999) is None
