@@ -36,6 +36,7 @@ if __name__ == "__main__":
 # world = "unopened_fifo"
 # culprits = [[1]]
 # waiting = [0, 2]
+# steps = ["first_all_reduce", "training"]
 # after = ["First all_reduce done"]
 # own_code = true
 # calls = ["open", "_read"]
