@@ -41,6 +41,7 @@ class Role(enum.Enum):
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     STARTS_WORKERS = enum.auto()  # starts workers of a pool in place of those that have ended
+    ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -82,7 +83,7 @@ GROUP_NOT_GIVEN = "None"
 # filelock of one file (3.0) and the copy in datasets are alike; later ones ask in a function apart.
 _FILELOCK = r"(?:filelock(?:/\w+)?|datasets/utils/_filelock)\.py"
 _FILELOCK_PATHS = ("lock_filename", "canonical_path")
-_FILELOCK_LOCALS = "self timeout poll_interval poll_intervall"
+_FILELOCK_LOCALS = "self timeout poll_interval poll_intervall start_time"
 _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
 
 # Threads that poll without a pause as long as their library is in use, and so are on a core in a
@@ -109,6 +110,7 @@ FUNCTIONS = (
     LibraryFunction(
         r"huggingface_hub/utils/_fixes\.py",
         r"WeakFileLock",
+        frozenset([Role.ASKS_AGAIN]),
         path_locals=("lock_file",),
         locals="timeout",
     ),
