@@ -41,6 +41,7 @@ class Role(enum.Enum):
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     STARTS_WORKERS = enum.auto()  # starts workers of a pool in place of those that have ended
+    GOES_ROUND_STEPS = enum.auto()  # has the loop over the steps of a training
     ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
@@ -113,6 +114,11 @@ FUNCTIONS = (
         frozenset([Role.ASKS_AGAIN]),
         path_locals=("lock_file",),
         locals="timeout",
+    ),
+    LibraryFunction(
+        r"transformers/trainer\.py",
+        r"_run_epoch|_inner_training_loop",
+        frozenset([Role.GOES_ROUND_STEPS]),
     ),
     LibraryFunction(
         r"huggingface_hub/(?:file_download|_snapshot_download)\.py",

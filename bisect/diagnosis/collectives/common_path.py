@@ -256,8 +256,11 @@ def split_by_loop(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
 
 def are_in_one_loop(places: Sequence[CollectivePlace]) -> bool:
     """Return whether ranks stand in different lines of one loop, or in different functions without
-    a loop that one line of it has called, as far as the source shows: none of them has left it.
+    a loop that one line of it has called, as far as the source shows: none of them has left it. It
+    may be a library's, for whose steps one line of the job's has called it.
     """
+    if find_ways_in_library(places):
+        return True
     own = [place.own for place in places]
     at = next((n for n, steps in enumerate(_zip_all(own)) if len({*steps}) > 1), None)
     if at is None or any(len(frames) <= at for frames in own):
@@ -266,6 +269,22 @@ def are_in_one_loop(places: Sequence[CollectivePlace]) -> bool:
         return len({frames[at].loop for frames in own}) == 1 and bool(own[0][at].loop)
     called = any(frame.loop for frames in own for frame in frames[at:])
     return at > 0 and bool(own[0][at - 1].loop) and not called
+
+
+def find_ways_in_library(places: Sequence[CollectivePlace]) -> dict[RankId, str]:
+    """Return the function in which each rank is, of those that a library's loop over the steps of a
+    training has called from different lines; {} where ranks are not all in one such loop.
+    """
+    if len({place.own for place in places}) != 1:
+        return {}
+    paths = [place.path for place in places]
+    at = next((n for n, steps in enumerate(_zip_all(paths)) if len({*steps}) > 1), None)
+    if at is None or any(len(path) <= at + 1 for path in paths):
+        return {}
+    loops = {(path[at].file, path[at].name, path[at].loop) for path in paths}
+    if len(loops) != 1 or not paths[0][at].loop:
+        return {}
+    return {place.rank: format_frame(place.path[at + 1]) for place in places}
 
 
 def _is_in_loop(frames: Sequence[Frame], line: int) -> bool:
