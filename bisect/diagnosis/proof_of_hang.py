@@ -32,6 +32,7 @@ _ABSENT_AFTER = 60.0
 _PROVING = {
     "a lock, or what it protects, belongs to one that is gone": (
         *("stale-build-lock", "lock-file-left", "dead-owner", "dead-producer"),
+        "slots-not-given-back",
         *("tokenizers-after-fork", "rust-pool-after-fork", "thread-lost-by-fork"),
         *(
             "lock-after-fork",
