@@ -1,4 +1,4 @@
-"""torchmetrics with dist_sync_on_step: a batch of rank 3 of five has no boxes, and skips the metric.
+"""torchmetrics, dist_sync_on_step: a batch of rank 3 of five has no boxes, and skips the metric.
 
 The forward of the metric sums over all ranks; rank 3 is in the next backward.
 """
@@ -59,7 +59,7 @@ if __name__ == "__main__":
 # ]
 # after = [
 #   "First backward done", "First step done",
-#   "First barrier done", "First all_gather done", "",
+#   "Barrier passed", "First barrier done", "First all_gather done", "",
 # ]
 # own_code = true
 # calls = ['distributed\.\w+', 'backward', 'score', 'metric']
