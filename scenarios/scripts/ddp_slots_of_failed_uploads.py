@@ -69,5 +69,5 @@ if __name__ == "__main__":
 # after = ["First backward done", "First step done", ""]
 # own_code = true
 # calls = ['acquire', 'send', 'train\.main']
-# causes = ["thread-stuck", "dead-owner", "dead-producer", "swallowed-exception", "unknown"]
+# causes = ["slots-not-given-back", "dead-producer"]
 # ///
