@@ -71,6 +71,12 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
     return None
 
 
+_BEFORE_WORKERS = (
+    "do what all ranks do together before the DataLoader is made, in the ranks themselves"
+)
+_END_OF_COPIES = "after os.fork() end the copy by os._exit() whatever is raised: in a finally"
+
+
 def _find_copies(scene: Scene) -> Iterator[ProcessSnapshot]:
     """Return the children for which a rank waits that are in a collective and have one thread: what
     has a process group has threads of it, and a copy made by fork() has none of them.
@@ -91,12 +97,15 @@ def _waits_for_workers(scene: Scene) -> Found | None:
 
 def a_worker_meets_others(scene: Scene) -> Found | None:
     """A process that was forked from a rank is in a collective of that rank's group."""
-    for view in (*filter(is_forked, _workers(scene)), *_find_copies(scene)):
+    copies = (*_find_copies(scene),)
+    for view in (*filter(is_forked, _workers(scene)), *copies):
         if find_group_wait(view) == "collective":
             own, worker = scene.users_frame(view.frames), format_process(view.look)
             where = format_frame(own) if own is not None else format_place(view)
-            words = f"its worker {worker} is in a collective, in {where}"
-            return Found(words, {"worker": worker, "place": where})
+            which = "copy" if view in copies else "worker"
+            words = f"its {which} {worker} is in a collective, in {where}"
+            advice = _END_OF_COPIES if view in copies else _BEFORE_WORKERS
+            return Found(words, {"worker": worker, "place": where, "advice": advice})
     return None
 
 
@@ -360,9 +369,8 @@ CAUSES = (
         why="{worker}, a fork of the rank, waits for all ranks in {place}. The threads of the "
         "rank's process group are not in it, and no other rank calls that.",
         avoid=(
-            "do what all ranks do together before the DataLoader is made, in the ranks themselves",
+            "{advice}",
             "in a data set ask nothing of torch.distributed; hand rank and world size to it",
-            "after os.fork() the copy ends by os._exit() whatever is raised: in a finally",
         ),
         references=("pytorch/pytorch#75147",),
     ),
