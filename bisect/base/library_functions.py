@@ -42,6 +42,7 @@ class Role(enum.Enum):
     MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     STARTS_WORKERS = enum.auto()  # starts workers of a pool in place of those that have ended
     GOES_ROUND_STEPS = enum.auto()  # has the loop over the steps of a training
+    WATCHES_RANKS = enum.auto()  # looks again and again whether the ranks that it started live
     ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
@@ -182,6 +183,11 @@ FUNCTIONS = (
         r"torch/distributed/elastic/agent/server/api\.py",
         r"_rendezvous",
         frozenset([Role.MEETS_NODES]),
+    ),
+    LibraryFunction(
+        r"torch/distributed/elastic/agent/server/api\.py",
+        r"_invoke_run",
+        frozenset([Role.WATCHES_RANKS]),
     ),
     LibraryFunction(
         r"torch/distributed/elastic/rendezvous/c10d_rendezvous_backend\.py",
