@@ -131,18 +131,16 @@ def test_one_helper_below_a_condition_and_by_another_way_is_not_one_call() -> No
         Call("all_reduce", "SP/utilities/distributed.py:214 _s"),
     )
     only = "if trainer.global_rank == self.writer"
-    reads = {
-        "origin": "train.py:33 _row",
-        "condition": only,
-        "path": ("SP/trainer/call.py:228 hook",),
-    }
-    fits = {"origin": "train.py:56 main", "path": ("SP/loops/fit_loop.py:486 on_advance_end",)}
+    hook, fit = ("SP/trainer/call.py:228 hook",), ("SP/loops/fit_loop.py:486 on_advance_end",)
+    reads = [
+        replace(one, origin="train.py:33 _row", condition=only, path=hook)
+        for one in (barrier, total)
+    ]
+    fits = replace(barrier, origin="train.py:56 main", path=fit)
     common = [WRAP, *ROUND]
-    writer = [replace(barrier, **reads), replace(total, **reads)]
-    rest = [Call("barrier", "train.py:41 on_train_epoch_end"), replace(barrier, **fits)]
+    rest = [Call("barrier", "train.py:41 on_train_epoch_end"), fits]
     ranks = [
-        rank(n, [*common, *(writer if n == 1 else rest)], len(common) + 1, world=4)
-        for n in range(4)
+        rank(n, [*common, *(reads if n == 1 else rest)], len(common) + 1, world=4) for n in range(4)
     ]
     found = find_mismatch(ranks)
     assert found is not None
@@ -177,9 +175,9 @@ REDUCES = (
 @pytest.mark.parametrize(("evaluates_at", "kind"), [(1924, "different"), (1960, "uneven")])
 def test_who_is_in_a_hook_of_a_librarys_loop_has_not_left_it(evaluates_at: int, kind: str) -> None:
     """Rank 2 evaluates within the loop over the steps, or behind it."""
-    line = {"origin": "train.py:62 main"}
-    backward = Call("backward", "accelerate/accelerator.py:2861 backward", group="", **line)
-    gather = Call("all_gather", "accelerate/utils/operations.py:355 gather", **line)
+    main = "train.py:62 main"
+    backward = Call("backward", "accelerate/accelerator.py:2861 backward", group="", origin=main)
+    gather = Call("all_gather", "accelerate/utils/operations.py:355 gather", origin=main)
     common = [Call("ddp", "train.py:62 main"), *[backward] * 6]
     around = (1880, 1950) if evaluates_at < 1950 else ()
     ranks = [
