@@ -10,7 +10,13 @@ from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
 from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS
-from ..process.frames import EXPORTERS, format_frame, frame_owner, is_service_thread
+from ..process.frames import (
+    EXPORTERS,
+    format_frame,
+    frame_owner,
+    is_service_thread,
+    unqualified_name,
+)
 from ..process.helper_processes import find_unread_child, is_to_be_given
 from ..process.loop_waits import describe_tasks
 from ..thread_edges import list_locks
@@ -210,6 +216,20 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
+def _wants_a_slot(scene: Scene) -> Found | None:
+    """A rank waits for a slot of a semaphore of threading's, without a time limit."""
+    if _waits_to_be_given(scene) is None:
+        return None
+    inner, *outer = tuple(frame for frame in scene.frames if not frame.native)[:2]
+    if not outer or unqualified_name(inner.name) != "wait":
+        return None
+    if find_frame(tuple(outer), r"/threading\.py", "acquire") is None:
+        return None
+    own = scene.users_frame(scene.frames) or outer[0]
+    values = {"place": format_frame(own)}
+    return Found(f"it waits for a slot of a semaphore in {format_frame(own)}", values)
+
+
 def find_catching_loop(scene: Scene) -> Frame | None:
     """Return the job's own frame that takes tasks from a queue in memory, in a loop that catches
     whatever a task of it raises; None for any other one.
@@ -405,6 +425,7 @@ CAUSES = (
             also(a_thread_ended, 0.5),
             unless(_its_loop_takes_tasks),
             unless(blocks_its_own_loop),
+            unless(_wants_a_slot),
         ),
         why="It waits in {place} for what another thread is to give, and {gone}: an exception in a "
         "thread ends that thread alone.",
@@ -413,6 +434,23 @@ CAUSES = (
             "queue.get(timeout=60), and a look whether the thread lives: an error, not silence",
         ),
         references=("huggingface/datasets#3148",),
+    ),
+    KnownCause(
+        id="slots-not-given-back",
+        title="a semaphore has no slot left, and nobody gives one back",
+        signs=(
+            need(_wants_a_slot, 0.5),
+            need(_its_giver_has_ended, 0.5),
+            unless(blocks_its_own_loop),
+        ),
+        why="In {place} it waits for a slot of a semaphore, and {gone}: whoever took the slots "
+        "has not given them back, as where an exception comes between acquire() and release().",
+        avoid=(
+            "`with semaphore:`, or release() in a finally: given back whatever is raised",
+            "look at the results of what took them (future.result()): their exceptions tell why",
+            "semaphore.acquire(timeout=60): an error in place of silence",
+        ),
+        references=("https://docs.python.org/3/library/threading.html#semaphore-objects",),
     ),
     KnownCause(
         id="pool-waits-for-itself",

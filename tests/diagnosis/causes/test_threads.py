@@ -75,6 +75,22 @@ def dead_producer() -> Facts:
     return job(), [rank(0, GETS), held(1)]
 
 
+WANTS_A_SLOT = native(
+    look(
+        "Condition.wait STD/threading.py:327",
+        "Semaphore.acquire STD/threading.py:479",
+        "Uploads.send train.py:31",
+        "<module> train.py:53",
+        args=FOREVER,
+    ),
+    *LOCK,
+)
+
+
+def slots_not_given_back() -> Facts:
+    return job(), [rank(0, WANTS_A_SLOT), held(1)]
+
+
 def pool_waits_for_itself() -> Facts:
     return job(), [first(beside(RESULT, ("ThreadPoolExecutor-0_0", NESTED))), held(1)]
 
@@ -102,6 +118,7 @@ SHOWS: Shows = {
     "self-deadlock": self_deadlock,
     "lock-order": lock_order,
     "dead-producer": dead_producer,
+    "slots-not-given-back": slots_not_given_back,
     "pool-waits-for-itself": pool_waits_for_itself,
     "event-loop": event_loop,
     "tasks-await-one-another": tasks_in_a_ring,
@@ -505,3 +522,15 @@ def test_a_thread_that_is_there_has_not_ended_and_one_at_work_may_give_it() -> N
     assert "dead-producer" not in causes_of(served(*ENDED, name="updater"))
     assert "dead-producer" not in causes_of(served(*ENDED, call="clock_nanosleep"))
     assert "dead-producer" not in causes_of(served("KeyError: 'embedding'"))
+
+
+def test_a_thread_at_work_may_give_its_slot_back() -> None:
+    works = beside(
+        WANTS_A_SLOT, ("upload_0", ("send store.py:3", "Thread.run STD/threading.py:982"))
+    )
+    assert "slots-not-given-back" not in causes_of((job(), [first(works), held(1)]))
+
+
+def test_what_comes_out_of_a_queue_is_no_slot() -> None:
+    assert "slots-not-given-back" not in causes_of(dead_producer())
+    assert "dead-producer" not in causes_of(slots_not_given_back())
