@@ -48,7 +48,7 @@ if __name__ == "__main__":
 # culprits = [[2]]
 # waiting = [0, 1, 3]
 # steps = ["import_torch", "rpc", "training", "teardown", "rpc_shutdown", "script"]
-# after = ["torch imported", "RPC ready", "Process group ready", ""]
+# after = ["torch imported", "RPC ready", "Process group ready", "First all_gather_object done", ""]
 # own_code = true
 # calls = ['shutdown', '_shutdown', 'join', 'wait', 'Thread', 'threading', '^$']
 # causes = ["thread-at-exit", "rank-left", "swallowed-exception"]

@@ -53,7 +53,7 @@ if __name__ == "__main__":
 # after = ["Ray started", ""]
 # own_code = true
 # calls = ['ray\.get']
-# causes = ["ray-task"]
+# causes = ["ray-placement"]
 # says = ['Engine']
 # limit = 300
 # ///

@@ -40,7 +40,7 @@ if __name__ == "__main__":
 # after = ["Ray started", ""]
 # own_code = true
 # calls = ['urlopen', 'register', 'ray\.get']
-# causes = ["service-silent", "unknown"]
+# causes = ["endpoint-silent"]
 # says = ['127\.0\.0\.1:\d+']
 # limit = 300
 # ///

@@ -71,8 +71,8 @@ if __name__ == "__main__":
 # steps = ["script", "arguments"]
 # after = ["Args parsed", ""]
 # own_code = true
-# calls = ['urlopen', 'render', 'read', 'handle']
-# causes = ["service-silent", "unknown"]
+# calls = ['urlopen', 'render', 'read', 'handle', 'os\.wait']
+# causes = ["endpoint-silent"]
 # says = ['worker \[2\]|127\.0\.0\.1:\d+']
 # [files]
 # "serve.sh" = '''

@@ -44,7 +44,7 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['urlopen', 'load_weights', 'read']
-# causes = ["service-silent", "unknown"]
+# causes = ["endpoint-silent"]
 # says = ['127\.0\.0\.1:\d+']
 # [files]
 # "serve.sh" = '''
