@@ -1,5 +1,5 @@
 """A shell script starts a master with a queue (multiprocessing's BaseManager) and three workers as
-commands of their own; worker 1 ends by SIGSEGV in its second task, the shell takes its status,
+commands of their own; worker 1 ends by SIGSEGV in its thirteenth task, the shell takes its status,
 and the master waits for that task's result.
 
 Workers 0 and 2 wait for more tasks and are whole. The shell waits for the master.
@@ -31,7 +31,7 @@ def main(port: int, tasks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), 12)
+    main(int(sys.argv[1]), 60)
 
 # /// case
 # command = "bash evaluate.sh $PORT"
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 # own_code = true
 # ends = true
 # calls = ['main', 'get', 'Queue', '^$', 'score']
-# causes = ["worker-dead", "worker-killed", "killed-from-outside", "pool-worker-lost"]
+# causes = ["worker-dead", "worker-killed", "killed-from-outside", "pool-worker-lost", "child-died"]
 # [files]
 # "evaluate.sh" = '''
 # python train.py $1 &
@@ -76,7 +76,7 @@ if __name__ == "__main__":
 #
 # def score(task, number, done):
 #     time.sleep(0.5)
-#     if number == 1 and done == 1:
+#     if number == 1 and done == 12:
 #         os.kill(os.getpid(), signal.SIGSEGV)
 #     return task * task
 #
