@@ -388,7 +388,8 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cau
         return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
     who = f"It waits for {format_process(last[0].look)}, {whose}"
-    return replace(cause, why=f"{who}. There: {cause.why}", process=pid)
+    why = re.sub(r"^The rank ", "It ", cause.why)
+    return replace(cause, why=f"{who}. There: {why}", process=pid)
 
 
 def _find_cause_in(

@@ -22,11 +22,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from ..base.command_words import is_shell
 from ..base.deadline import within
 from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
-from ..base.process_facts import Sample
+from ..base.process_facts import Look, Sample
 from ..base.process_roles import TITLE, find_actor, is_worker_program, runs_method
 from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
@@ -38,6 +39,7 @@ from ..evidence.process import (
     exit_code,
     find_polling_threads,
     open_life,
+    runs_python,
     sample,
     words_of,
 )
@@ -156,6 +158,8 @@ _MOST_LOGS = 4  # of one process
 _MOST_DESCRIPTORS = 256
 _OPENS_LOGS = 5.0  # seconds of a process in which it is asked which logs it writes
 _MOST_KINDS = 512
+_SEEN_OF_A_LOOP = 6  # the last programs of a shell
+_KINDS_OF_A_LOOP = 3
 _READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
 _SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
 _LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
@@ -177,7 +181,10 @@ class _Child:
     since: float
     logs: dict[str, None] = field(default_factory=dict)  # files that it writes
     status: int | None = None
-    life: Life | None = None  # of one in the place of another: how it ended is known at its end
+    # Of one in the place of another, or that a shell has started: how it ended is known at its end.
+    life: Life | None = None
+    words: tuple[str, ...] = ()  # of what a shell has started
+    is_python: bool = False
 
     @property
     def is_of_ray(self) -> bool:
@@ -242,6 +249,8 @@ class EndedChildren:
         self._now = 0.0
         self._living: dict[int, _Child] = {}
         self._ends: dict[_Kind, _Ends] = {}
+        self._failed: dict[int, Look] = {}  # of a shell's, by pid
+        self._lately: dict[int, deque[_Child]] = {}  # what has ended, by the pid of its shell
 
     def note(self, pids: Iterable[int], now: float) -> None:
         """See which of these processes are new, and which are gone since the last time."""
@@ -253,7 +262,11 @@ class EndedChildren:
             child = self._living.get(pid)
             if child is None or child.started != about.started:
                 child = _Child(_read_kind(pid, about.ppid), about.comm, about.started, now)
-                if child.kind in self._ends and len(self._living) < _MOST_LIVES:
+                is_of_shell = is_shell(words_of(about.ppid))
+                if is_of_shell:
+                    child.words, child.is_python = tuple(words_of(pid)), runs_python(pid)
+                    self._forget_failed(child.words)
+                if (is_of_shell or child.kind in self._ends) and len(self._living) < _MOST_LIVES:
                     child.life = open_life(pid, about.started)
             elif about.state not in "ZX" and child.kind[1][:1] and child.is_of_ray:
                 child.kind = _read_kind(pid, about.ppid)  # its title says in which method it is
@@ -272,6 +285,11 @@ class EndedChildren:
             status = child.life.exit_code() if child.status is None else child.status
             child.status = status
             child.life.close()
+        if child.words:
+            self._lately.setdefault(child.kind[0], deque(maxlen=_SEEN_OF_A_LOOP)).append(child)
+        is_error = child.status not in _NO_ERRORS
+        if child.words and is_error and (child.is_python or (child.status or 0) < 0):
+            self._failed[pid] = _make_dead_look(pid, child, now)
         if child.kind not in self._ends and len(self._ends) >= _MOST_KINDS:
             del self._ends[next(iter(self._ends))]
         ends = self._ends.setdefault(child.kind, _Ends(child.since, now))
@@ -289,6 +307,17 @@ class EndedChildren:
                 ends.file, ends.error = file, error
             elif not ends.error and ends.are_errors:
                 ends.error = within(_READING_LIMIT, _read_error_of_starter, child.kind[0])
+
+    def _forget_failed(self, words: Sequence[str]) -> None:
+        """Another one was started by the same words: that one is to do it."""
+        self._failed = {p: one for p, one in self._failed.items() if one.command != tuple(words)}
+
+    def list_failed(self) -> tuple[Look, ...]:
+        """Return what a shell has started and that ended by an error or a signal, and was not
+        started again: as zombies, for whoever waits for it does not hear of it either, as the shell
+        has taken its status.
+        """
+        return tuple(self._failed.values())
 
     def find_restarted(self) -> RestartedProcess | None:
         """Return what has ended by an error again and again, None if nothing has, or if one that
@@ -311,6 +340,13 @@ class EndedChildren:
         they do this moves nothing on.
         """
         return frozenset(kind[0] for kind, ends in self._ends.items() if ends.is_in_vain)
+
+    def find_pollers(self) -> frozenset[int]:
+        """Return the shells that do nothing but look again and again, and sleep in between (`until
+        curl ...; do sleep 1; done`): that they do this moves nothing on. What the programs read
+        that they start counts as theirs (kernel/exit.c).
+        """
+        return frozenset(pid for pid, ended in self._lately.items() if _is_polling(ended))
 
     def select_others(self, pids: Iterable[int]) -> list[int]:
         """Return those of these processes that are none in the place of one that ended so: that
@@ -340,6 +376,22 @@ class EndedChildren:
         if ends is None or not ends.are_errors or self._lasts(child):
             return False
         return child.since >= ends.first_end
+
+
+def _is_polling(ended: Sequence[_Child]) -> bool:
+    """Return whether a shell has slept in most of what it has started lately, the same each time.
+    A program that is soon over is seldom seen.
+    """
+    sleeps = [one for one in ended if os.path.basename(one.words[0]) == "sleep"]
+    is_often = len(sleeps) >= _FEWEST_ENDS and 2 * len(sleeps) >= len(ended)
+    kinds = {one.words for one in ended}
+    return is_often and len(kinds) <= _KINDS_OF_A_LOOP and not any(one.is_python for one in ended)
+
+
+def _make_dead_look(pid: int, child: _Child, now: float) -> Look:
+    age = now - child.since
+    parent, status = child.kind[0], child.status
+    return Look(now, pid, parent, child.name, child.words, age, "Z", "proc", status=status)
 
 
 def _read_kind(pid: int, parent: int) -> _Kind:

@@ -258,7 +258,8 @@ class LauncherSupervisor:
             return
         pids = leave_out_services([self.pid, *descendants([self.pid])])
         self._ended.note(pids, now)
-        others = set(self._ended.select_others(pids)) - self._ended.find_starters()
+        idle = self._ended.find_starters() | self._ended.find_pollers()
+        others = set(self._ended.select_others(pids)) - idle
         stirred = self._stillness.stirred_at(sorted(others))
         self.at.stirred = max(self.at.stirred, stirred)
 
@@ -495,6 +496,7 @@ class LauncherSupervisor:
             self.listening.path,
             lately,
             self._ended.select_others if self._ended is not None else list,
+            self._ended.list_failed() if self._ended is not None else (),
         )
         if found.has_clients:
             self.at.elsewhere = time.monotonic()

@@ -22,6 +22,7 @@ from ..base.client_program import SshClient, read_ssh_client
 from ..base.command_words import (
     find_meeting_place,
     is_resource_tracker,
+    is_shell,
     pipeline_of,
     several_nodes,
 )
@@ -41,6 +42,7 @@ from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.other_nodes import find_node_rendezvous
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
+from ..diagnosis.proof_of_hang import waits_for_requests
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -117,6 +119,7 @@ class LauncherSnapshot:
     ssh_clients: list[SshClient] = field(default_factory=list)  # each of which starts a part of it
     world_size: int = 0  # as the ranks' variables have it
     select: Callable[[Iterable[int]], Iterable[int]] = list  # whose coming and going counts
+    failed: Sequence[Look] = ()  # what a shell has started, and that has ended by an error
 
     def find(self) -> list[int]:
         """Find the processes, and which of them are ranks; return their pids."""
@@ -149,14 +152,21 @@ class LauncherSnapshot:
         return list(self.parents)
 
     def _find_program(self) -> int:
-        """Return the process that stands for a job without ranks: the command itself; of a shell
-        that waits for several programs of Python the first of these, as `attach` takes it.
+        """Return the process that stands for a job without ranks: the command itself; below a shell
+        the first program of Python that it waits for, as `attach` takes it: one that does not only
+        wait for requests, as far as there is one.
         """
         if runs_python(self.launcher):
             return self.launcher
         programs = {pid for pid in self.parents if runs_python(pid)}
-        topmost = [pid for pid in programs if not programs & {*self._list_above(pid)}]
-        return min(topmost) if len(topmost) > 1 else self.launcher
+        topmost = sorted(pid for pid in programs if not programs & {*self._list_above(pid)})
+        if len(topmost) < 2 and not is_shell(words_of(self.launcher)):
+            return self.launcher
+        return min(topmost, key=self._only_serves, default=self.launcher)
+
+    def _only_serves(self, pid: int) -> bool:
+        looks = self.looks.get(pid)
+        return bool(looks) and waits_for_requests(looks[-1])
 
     def _list_above(self, pid: int) -> Iterator[int]:
         while pid in self.parents and pid != self.launcher:
@@ -245,6 +255,8 @@ class LauncherSnapshot:
         found = []
         for pid, rank in (self.rank_of or {self.launcher: 0}).items():
             inside = [p for p in self.parents if self._top_of(p) == pid and p != pid]
+            gone = [one for one in self.failed if one.pid not in self.parents]
+            beside = tuple(one.pid for one in gone if one.ppid not in {pid, *inside})
             found.append(
                 RankFacts(
                     rank=rank,
@@ -256,7 +268,11 @@ class LauncherSnapshot:
                     entered=started,
                     never_started=bool(self.rank_of) and self.expects_words,
                     looks=tuple(self.looks.get(pid, ())),
-                    children=tuple(tuple(self.looks[p]) for p in inside if self.looks.get(p)),
+                    children=(
+                        *(tuple(self.looks[p]) for p in inside if self.looks.get(p)),
+                        *((one,) for one in gone),
+                    ),
+                    beside=beside,
                 )
             )
         return sorted(found, key=lambda facts: facts.rank)
@@ -280,13 +296,14 @@ async def look_from_outside(
     mark: str = "",
     is_elsewhere: bool = False,
     select: Callable[[Iterable[int]], Iterable[int]] = list,
+    failed: Sequence[Look] = (),
 ) -> LauncherSnapshot:
     """Return what some looks at everything below a launcher show; `is_elsewhere`: it was lately a
     client of who starts the ranks. `select`: those of these processes whose coming and going moves
-    something on.
+    something on; `failed`: what a shell has started, and that has ended by an error.
     """
     outside = LauncherSnapshot(
-        launcher, expects_words, mark, is_elsewhere=is_elsewhere, select=select
+        launcher, expects_words, mark, is_elsewhere=is_elsewhere, select=select, failed=failed
     )
     for turn in range(LOOKS):
         if turn:
