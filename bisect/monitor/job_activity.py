@@ -22,13 +22,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from ..base.command_words import is_shell
+from ..base.command_words import is_shell, starts_for_multiprocessing
 from ..base.deadline import within
 from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
-from ..base.proc import read_stat
+from ..base.proc import Stat, is_forked_only, read_stat
 from ..base.process_facts import Look, Sample
-from ..base.process_roles import TITLE, find_actor, is_worker_program, runs_method
+from ..base.process_roles import (
+    TITLE,
+    find_actor,
+    is_worker_program,
+    name_server_process,
+    runs_method,
+)
 from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
 from ..evidence.left_logs import ERROR_LINE, LOG_ENDINGS, find_repeated_error
@@ -249,7 +255,7 @@ class EndedChildren:
         self._now = 0.0
         self._living: dict[int, _Child] = {}
         self._ends: dict[_Kind, _Ends] = {}
-        self._failed: dict[int, Look] = {}  # of a shell's, by pid
+        self._failed: dict[int, tuple[_Kind, Look]] = {}  # parts of the job, by pid
         self._lately: dict[int, deque[_Child]] = {}  # what has ended, by the pid of its shell
 
     def note(self, pids: Iterable[int], now: float) -> None:
@@ -262,12 +268,18 @@ class EndedChildren:
             child = self._living.get(pid)
             if child is None or child.started != about.started:
                 child = _Child(_read_kind(pid, about.ppid), about.comm, about.started, now)
-                is_of_shell = is_shell(words_of(about.ppid))
-                if is_of_shell:
+                if self._reads_logs and _is_a_part(child, about):
                     child.words, child.is_python = tuple(words_of(pid)), runs_python(pid)
-                    self._forget_failed(child.words)
-                if (is_of_shell or child.kind in self._ends) and len(self._living) < _MOST_LIVES:
+                    self._failed = {
+                        p: (kind, one)
+                        for p, (kind, one) in self._failed.items()
+                        if kind != child.kind
+                    }
+                is_kept = bool(child.words) or child.kind in self._ends
+                if is_kept and len(self._living) < _MOST_LIVES:
                     child.life = open_life(pid, about.started)
+            elif child.words and now - child.since < _OPENS_LOGS and about.state not in "ZX":
+                child.words, child.name = tuple(words_of(pid)), about.comm  # it may take a title
             elif about.state not in "ZX" and child.kind[1][:1] and child.is_of_ray:
                 child.kind = _read_kind(pid, about.ppid)  # its title says in which method it is
             if about.state in "ZX":
@@ -285,11 +297,11 @@ class EndedChildren:
             status = child.life.exit_code() if child.status is None else child.status
             child.status = status
             child.life.close()
-        if child.words:
+        if child.words and is_shell(words_of(child.kind[0])):
             self._lately.setdefault(child.kind[0], deque(maxlen=_SEEN_OF_A_LOOP)).append(child)
         is_error = child.status not in _NO_ERRORS
         if child.words and is_error and (child.is_python or (child.status or 0) < 0):
-            self._failed[pid] = _make_dead_look(pid, child, now)
+            self._failed[pid] = child.kind, _make_dead_look(pid, child, now)
         if child.kind not in self._ends and len(self._ends) >= _MOST_KINDS:
             del self._ends[next(iter(self._ends))]
         ends = self._ends.setdefault(child.kind, _Ends(child.since, now))
@@ -297,7 +309,7 @@ class EndedChildren:
         ends.last, ends.longest = now, max(ends.longest, now - child.since)
         actor = find_actor(child.kind[1])
         ends.name, ends.pid = f"{TITLE}{actor}" if actor else child.name, pid
-        ends.is_cut |= runs_method(actor)
+        ends.is_cut |= runs_method(actor) or _is_in_a_task(child.kind[1])
         ends.status = child.status if child.status not in _NO_ERRORS else ends.status
         written = time.time() - (now - child.since) - _SAME_TIME
         with contextlib.suppress(TimeoutError, OSError):
@@ -308,16 +320,12 @@ class EndedChildren:
             elif not ends.error and ends.are_errors:
                 ends.error = within(_READING_LIMIT, _read_error_of_starter, child.kind[0])
 
-    def _forget_failed(self, words: Sequence[str]) -> None:
-        """Another one was started by the same words: that one is to do it."""
-        self._failed = {p: one for p, one in self._failed.items() if one.command != tuple(words)}
-
     def list_failed(self) -> tuple[Look, ...]:
-        """Return what a shell has started and that ended by an error or a signal, and was not
-        started again: as zombies, for whoever waits for it does not hear of it either, as the shell
-        has taken its status.
+        """Return what a shell has started, or a Python has forked or spawned, and that ended by an
+        error or a signal, and was not started again: as zombies, for whoever waits for it does not
+        hear of it either, where another one has taken its status.
         """
-        return tuple(self._failed.values())
+        return tuple(one for _, one in self._failed.values())
 
     def find_restarted(self) -> RestartedProcess | None:
         """Return what has ended by an error again and again, None if nothing has, or if one that
@@ -378,6 +386,14 @@ class EndedChildren:
         return child.since >= ends.first_end
 
 
+def _is_a_part(child: _Child, about: Stat) -> bool:
+    """Return whether a process is a part of its job: a program that a shell started, or a worker,
+    which is no program that its parent calls.
+    """
+    parent, words = child.kind
+    return is_shell(words_of(parent)) or is_forked_only(about) or starts_for_multiprocessing(words)
+
+
 def _is_polling(ended: Sequence[_Child]) -> bool:
     """Return whether a shell has slept in most of what it has started lately, the same each time.
     A program that is soon over is seldom seen.
@@ -391,7 +407,16 @@ def _is_polling(ended: Sequence[_Child]) -> bool:
 def _make_dead_look(pid: int, child: _Child, now: float) -> Look:
     age = now - child.since
     parent, status = child.kind[0], child.status
-    return Look(now, pid, parent, child.name, child.words, age, "Z", "proc", status=status)
+    name = name_server_process(child.words, child.name)
+    return Look(now, pid, parent, name, child.words, age, "Z", "proc", status=status)
+
+
+def _is_in_a_task(words: Sequence[str]) -> bool:
+    """Return whether a worker of Ray is in a task: the title has the call, that of an actor between
+    two methods only its class (python/ray/_raylet.pyx).
+    """
+    title = words[0].strip() if words else ""
+    return bool(find_actor(words)) and title.endswith("()")
 
 
 def _read_kind(pid: int, parent: int) -> _Kind:

@@ -38,6 +38,7 @@ from ..base.variables import PACKAGE_VARIABLE
 from ..base.verdict_facts import Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_rate
+from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.other_nodes import find_node_rendezvous
 from ..diagnosis.process.process_snapshot import merge_looks
@@ -119,7 +120,8 @@ class LauncherSnapshot:
     ssh_clients: list[SshClient] = field(default_factory=list)  # each of which starts a part of it
     world_size: int = 0  # as the ranks' variables have it
     select: Callable[[Iterable[int]], Iterable[int]] = list  # whose coming and going counts
-    failed: Sequence[Look] = ()  # what a shell has started, and that has ended by an error
+    failed: Sequence[Look] = ()  # parts of it that have ended by an error
+    beside: ProcessesBeside = field(default_factory=ProcessesBeside)
 
     def find(self) -> list[int]:
         """Find the processes, and which of them are ranks; return their pids."""
@@ -214,6 +216,17 @@ class LauncherSnapshot:
         for one in await take_good_looks(targets):
             if one.state:
                 self.looks.setdefault(one.pid, []).append(put_stuck_request_first(one))
+        self._find_beside()
+
+    def _find_beside(self) -> None:
+        """Find whom a program of a shell waits for among those that the shell started beside it."""
+        if self.launcher in self.rank_of or self.is_elsewhere:
+            return
+        for top in self.rank_of:
+            below = {pid for pid in self.parents if self._top_of(pid) == top}
+            seen = [(top, looks[-1]) for pid, looks in self.looks.items() if pid in below]
+            seen += [(top, self.looks[p][-1]) for p in self.beside.asked_by if p in self.looks]
+            self.beside.find(seen, below)
 
     def moved(self) -> str:
         """Return what moved over the looks, in words; "" for nothing.
@@ -257,6 +270,7 @@ class LauncherSnapshot:
             inside = [p for p in self.parents if self._top_of(p) == pid and p != pid]
             gone = [one for one in self.failed if one.pid not in self.parents]
             beside = tuple(one.pid for one in gone if one.ppid not in {pid, *inside})
+            asked = [p for p, top in self.beside.asked_by.items() if top == pid and p in self.looks]
             found.append(
                 RankFacts(
                     rank=rank,
@@ -269,10 +283,10 @@ class LauncherSnapshot:
                     never_started=bool(self.rank_of) and self.expects_words,
                     looks=tuple(self.looks.get(pid, ())),
                     children=(
-                        *(tuple(self.looks[p]) for p in inside if self.looks.get(p)),
+                        *(tuple(self.looks[p]) for p in (*inside, *asked) if self.looks.get(p)),
                         *((one,) for one in gone),
                     ),
-                    beside=beside,
+                    beside=(*beside, *asked),
                 )
             )
         return sorted(found, key=lambda facts: facts.rank)

@@ -93,6 +93,8 @@ _WORKERS = (
 )
 
 # What a worker without a task does, and who calls that where workers are a library's.
+_FUTURES = "concurrent/futures/_base.py"
+_POOLS = ("concurrent/futures/process.py", "concurrent/futures/thread.py")
 _TAKES_A_TASK = (
     (re.compile(r"(?:multiproc?ess(?:ing)?|loky\S*)/queues\.py$"), re.compile("get")),
     (re.compile(r"multiproc?ess(?:ing)?/connection\.py$"), re.compile(r"_?recv\w*|_?poll")),
@@ -282,7 +284,7 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
         for f in python
         for file, functions in _WORKERS
     )
-    if not pooled:
+    if not pooled and not _waits_for_an_executor(view, python):
         return None
     known = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
     servers = {one.pid for one in known if _serves(one)}  # of multiprocessing: they do no task
@@ -295,6 +297,17 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     halted = [lk for lk in mine if is_halted(lk)]
     working = [lk for lk in mine if not is_idle_worker(lk)]
     return next(iter(halted or working or mine), None)
+
+
+def _waits_for_an_executor(view: ProcessSnapshot, python: Sequence[Frame]) -> bool:
+    """Return whether a thread waits for a future where a process pool is the only executor at work:
+    a thread of the pool's manages its workers, and none is of a pool of threads.
+    """
+    if not any(_FUTURES in one.file for one in python[:3]):
+        return False
+    files = {one.file for thread in view.threads for one in thread.frames if not one.native}
+    pools = {name for name in _POOLS if any(name in file for file in files)}
+    return pools == {_POOLS[0]}
 
 
 def waits_for_ray(frames: Sequence[Frame]) -> bool:
@@ -438,7 +451,8 @@ def is_idle_worker(look: Look) -> bool:
     if _serves(look):
         return True
     waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
-    if not waits:
+    # What it unpickles there may be of the job, and run its code.
+    if not waits or any(frame_owner(one, "") == "user" for one in python[: waits[-1]]):
         return False
     takes_for = python[waits[-1] + 1 :]
     loops = [n for n, f in enumerate(takes_for) if _matches(f, _LOOPS_OF_WORKERS)]
