@@ -325,3 +325,22 @@ def test_what_a_thread_at_work_may_give_a_loop_does_not_wait_for_itself() -> Non
         one.looks[-1], ("convert", ("convert data.py:12", "Thread.run STD/threading.py:982"))
     )
     assert "loop-waits-for-itself" not in causes_of((about, [first(works), other]))
+
+
+def test_a_rank_that_serves_a_manager_itself_asks_none() -> None:
+    """Its other threads wait for the requests of clients, or answer one."""
+    one = look(
+        "Condition.wait STD/threading.py:327",
+        "Queue.get STD/queue.py:171",
+        "main train.py:29",
+        args=FOREVER,
+    )
+    one = beside(one, ("Thread-1", ("Server.serve_forever STD/multiprocessing/managers.py:176",)))
+    one = beside(one, ("accepter", ("Server.accepter STD/multiprocessing/managers.py:189",)))
+    answers = (
+        "Queue.get STD/queue.py:171",
+        "Server.serve_client STD/multiprocessing/managers.py:273",
+    )
+    one = beside(one, ("MainProcess", answers))
+    found = causes_of(beside_a_waiting_rank(one))
+    assert not {"manager-waits", "thread-stuck", "nobody-sends"} & {*found}
