@@ -167,7 +167,7 @@ class LauncherSnapshot:
         return min(topmost, key=self._only_serves, default=self.launcher)
 
     def _only_serves(self, pid: int) -> bool:
-        looks = self.looks.get(pid)
+        looks = self.looks.get(pid, [])
         return bool(looks) and waits_for_requests(looks[-1])
 
     def _list_above(self, pid: int) -> Iterator[int]:

@@ -218,14 +218,14 @@ def test_two_servers_that_a_rank_has_started_and_that_ask_one_another_are_a_ring
         replace(asks(1, 2), pid=101, ppid=100),
         replace(asks(2, 1), pid=102, ppid=100),
     )
-    servers = tuple(
+    made = [
         replace(
             one,
             threads=tuple(replace(thread, os_id=one.pid) for thread in one.threads),
             kernel=tuple(replace(task, tid=one.pid) for task in one.kernel),
         )
         for one in servers
-    )
+    ]
 
     def here(one: Look, peer: int) -> Look:
         """The connection leads to a process of the same host."""
@@ -237,7 +237,7 @@ def test_two_servers_that_a_rank_has_started_and_that_ask_one_another_are_a_ring
         call = replace(task.syscall, descriptors=(replace(end, socket=known),))
         return replace(one, kernel=(replace(task, syscall=call),))
 
-    first, second = here(servers[0], 102), here(servers[1], 101)
+    first, second = here(made[0], 102), here(made[1], 101)
     facts = rank(0, here(asks(0, 1), 101), children=((first,), (second,)))
     assert {one.pid for one in find_closed_circle([facts])} >= {101, 102}
     verdict = judge_job(job("late", 1, pipeline=""), [facts])
