@@ -178,6 +178,11 @@ def is_service(words: Sequence[str]) -> bool:
     return bool(words) and bool(_SERVICE_TITLE.match(words[0].strip()))
 
 
+def is_idle_worker(words: Sequence[str]) -> bool:
+    """Return whether a worker of Ray has no task yet, as its title says."""
+    return bool(words) and words[0].strip() == f"{TITLE}IDLE"
+
+
 def is_worker(words: Sequence[str]) -> bool:
     """Return whether a process, by its command line, runs an actor or a task, or is about to."""
     return bool(find_actor(words)) or any(is_worker_program(one) for one in words[:_MOST_WORDS])

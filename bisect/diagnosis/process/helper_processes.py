@@ -20,6 +20,7 @@ from ...base.identity import ProcessId
 from ...base.library_functions import Role, has_role
 from ...base.process_facts import Frame, Look, Thread
 from ...base.process_roles import find_actor, runs_method
+from ...base.process_roles import is_idle_worker as is_idle_worker_of_ray
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from .blocked_syscalls import WRITE_CALLS, list_awaited_pids
@@ -329,7 +330,10 @@ def _find_actor_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
         one for one in actors if runs_method(find_actor(one.command)) or _is_actor_at_work(one)
     ]
     if not at_work:
-        return None
+        # Before its first task a worker may stand in a hook of the job (worker_process_setup_hook).
+        hooked = [looks[-1] for looks in family if is_idle_worker_of_ray(looks[-1].command)]
+        one = next((one for one in hooked if _is_actor_at_work(one)), None)
+        return Wait("process", "", one.pid, one.name) if one is not None else None
     chosen = min(at_work, key=_order_actors)
     last = _follow_calls(view.frames, at_work) if _rank_actor(chosen) >= _ASKS_OTHERS else None
     if last is not None:
