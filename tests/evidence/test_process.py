@@ -422,7 +422,7 @@ def test_a_worker_of_ray_without_work_is_left_out_unless_it_is_in_a_hook(
     calls = {201: "epoll_wait", 202: "recvfrom", 203: "futex"}
 
     def read_thread(pid: int, tid: int, missing: list[str]) -> Kernel:
-        return Kernel(tid, "ray::IDLE", "S", "", Syscall(0, calls[pid]))
+        return Kernel(tid, "ray::IDLE", "S", "", Syscall(0, calls[pid], ()))
 
     about = {pid: process.read_stat(os.getpid()) for pid in calls}
     named = {pid: one._replace(comm="gcs_server") for pid, one in about.items() if one}
