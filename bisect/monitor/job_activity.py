@@ -19,7 +19,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from ..base.command_words import is_shell, starts_for_multiprocessing
@@ -68,14 +68,17 @@ class Stillness:
         self._searched_at: dict[int, float] = {}
         self._last_stir = 0.0
 
-    def stirred_at(self, pids: Iterable[int]) -> float:
-        """Sample `pids`; return when one of them last stirred (monotonic), 0.0 for not lately."""
+    def stirred_at(self, pids: Iterable[int], pollers: Collection[int] = ()) -> float:
+        """Sample `pids`; return when one of them last stirred (monotonic), 0.0 for not lately. What
+        `pollers` read counts for nothing: the programs and libraries of what they start.
+        """
         lately = False
         for pid in pids:
             now = sample(pid, polling=self._polling.get(pid, ()))
             if now is None:
                 self._samples.pop(pid, None)
                 continue
+            now = replace(now, read=0, disk_read=0) if pid in pollers else now
             kept = self._samples.setdefault(pid, deque())
             if kept and compare_samples(kept[-1], now):
                 self._last_stir = now.at
@@ -350,9 +353,9 @@ class EndedChildren:
         return frozenset(kind[0] for kind, ends in self._ends.items() if ends.is_in_vain)
 
     def find_pollers(self) -> frozenset[int]:
-        """Return the shells that do nothing but look again and again, and sleep in between (`until
-        curl ...; do sleep 1; done`): that they do this moves nothing on. What the programs read
-        that they start counts as theirs (kernel/exit.c).
+        """Return the shells that look again and again, and sleep in between (`until curl ...; do
+        sleep 1; done`): what the programs read that they start counts as theirs (kernel/exit.c),
+        and moves nothing on.
         """
         return frozenset(pid for pid, ended in self._lately.items() if _is_polling(ended))
 

@@ -258,9 +258,8 @@ class LauncherSupervisor:
             return
         pids = leave_out_services([self.pid, *descendants([self.pid])])
         self._ended.note(pids, now)
-        idle = self._ended.find_starters() | self._ended.find_pollers()
-        others = set(self._ended.select_others(pids)) - idle
-        stirred = self._stillness.stirred_at(sorted(others))
+        others = set(self._ended.select_others(pids)) - self._ended.find_starters()
+        stirred = self._stillness.stirred_at(sorted(others), self._ended.find_pollers())
         self.at.stirred = max(self.at.stirred, stirred)
 
     def _find_restarted(self) -> RestartedProcess | None:
