@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..base import process_roles
 from ..base.deadline import within
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import LARGEST, list_pids, read_stat
@@ -226,38 +225,6 @@ def descendants(roots: Iterable[int]) -> list[int]:
         found += new
         waiting += new
     return found
-
-
-def leave_out_services(pids: Iterable[int]) -> list[int]:
-    """Return the pids without those that serve a cluster of Ray (raylet, gcs_server, agents): they
-    run no code of the job, move all the time, and what they do says nothing of it. A job without
-    Ray costs a read of each process's name.
-    """
-    pids = list(pids)
-    names = {pid: found.comm for pid in pids if (found := read_stat(pid)) is not None}
-    if not any(name in process_roles.RAY_NAMES for name in names.values()):
-        return pids
-    return [pid for pid in pids if _runs_job_code(pid, words_of(pid))]
-
-
-# In which a worker of Ray waits for its first task (boost's loop, and a lock of the core worker).
-_WAITS_OF_IDLE_WORKERS = frozenset(["epoll_wait", "epoll_pwait", "epoll_pwait2", "futex", ""])
-
-
-def _runs_job_code(pid: int, words: Sequence[str]) -> bool:
-    """Return whether a process is to run code of the job's: no service, nor a worker of Ray without
-    work, unless that one is in a hook of the job before its first task, by its system call
-    (ray/_private/workers/default_worker.py).
-    """
-    if not process_roles.is_service(words):
-        return True
-    if not process_roles.is_idle_worker(words):
-        return False
-    from .kernel import read_thread  # which imports this one
-
-    main = read_thread(pid, pid, [])
-    call = main.syscall if main is not None else None
-    return call is not None and call.name not in _WAITS_OF_IDLE_WORKERS
 
 
 def _children(pid: int) -> list[int] | None:

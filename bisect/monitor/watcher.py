@@ -248,7 +248,8 @@ class LauncherSupervisor:
             await self._judge("still", at.stirred + around.stall)
 
     def _sample(self, now: float) -> None:
-        from ..evidence.process import descendants, leave_out_services
+        from ..evidence.process import descendants
+        from ..evidence.ray_cluster import leave_out_services
         from .job_activity import EndedChildren, Stillness
 
         if self._stillness is None or self._ended is None:

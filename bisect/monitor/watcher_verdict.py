@@ -55,12 +55,12 @@ from ..evidence.look import Target
 from ..evidence.machine import read_machine
 from ..evidence.process import (
     family,
-    leave_out_services,
     marked,
     runs_python,
     variables_of,
     words_of,
 )
+from ..evidence.ray_cluster import leave_out_services
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
 from .missing_ranks import take_spawned_ranks

@@ -18,8 +18,6 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.proc import list_pids, read_stat
-from hangbisect.base.process_facts import Kernel, Syscall
-from hangbisect.evidence import process
 from hangbisect.evidence.descriptors import read_sockets
 from hangbisect.evidence.process import (
     ProcessMemory,
@@ -414,19 +412,3 @@ def test_what_this_process_may_trace_is_what_the_kernel_lets_it() -> None:
     assert found.yama == (int(scope.read_text()) if scope.exists() else None)
     filtered = LIBC.prctl(21, 0, 0, 0, 0)  # PR_GET_SECCOMP (prctl(2))
     assert found.filtered is (filtered == 2)
-
-
-def test_a_worker_of_ray_without_work_is_left_out_unless_it_is_in_a_hook(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = {201: "epoll_wait", 202: "recvfrom", 203: "futex"}
-
-    def read_thread(pid: int, tid: int, missing: list[str]) -> Kernel:
-        return Kernel(tid, "ray::IDLE", "S", "", Syscall(0, calls[pid], ()))
-
-    about = {pid: process.read_stat(os.getpid()) for pid in calls}
-    named = {pid: one._replace(comm="gcs_server") for pid, one in about.items() if one}
-    monkeypatch.setattr(process, "read_stat", named.get)
-    monkeypatch.setattr(process, "words_of", lambda pid: ["ray::IDLE"])
-    monkeypatch.setattr("hangbisect.evidence.kernel.read_thread", read_thread)
-    assert process.leave_out_services(calls) == [202]
