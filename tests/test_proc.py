@@ -20,6 +20,7 @@ def test_a_stat_line_with_brackets_in_the_name() -> None:
         terminal=0,
         foreground=-1,
         stack=3,
+        flags=4194304,
     )
 
 

@@ -34,7 +34,8 @@ from ..base.words import (
 )
 from ..evidence import movement
 from ..evidence.lock_and_log_files import identify_files
-from ..evidence.process import family, leave_out_services, sample
+from ..evidence.process import family, sample
+from ..evidence.ray_cluster import leave_out_services
 from ..monitor.rank_exits import NOT_PROVED, UNPROVED
 from ..monitor.run_folder import RunFolder
 from ..monitor.verdict_output import write_environment, write_looks

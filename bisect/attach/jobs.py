@@ -19,6 +19,7 @@ from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
 from ..base.proc import process_of_thread, read_stat
+from ..diagnosis.proof_of_hang import waits_for_requests
 from ..evidence.ray_cluster import find_driver
 from .processes import (
     TABLE_LIMIT,
@@ -33,6 +34,7 @@ from .processes import (
     read_processes,
 )
 from .ranks import (
+    MOST,
     STARTERS,
     Rank,
     find_candidates,
@@ -399,13 +401,11 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     jobs += [_lone_job_of(processes, one, unread) for one in lone if one not in taken]
     others = sum(1 for one in processes.values() if one.python and one.environ is None)
     if pids:
-        jobs = [
-            join_jobs(
-                list(
-                    dict.fromkeys(find_job_of_process(jobs, processes, pid, unread) for pid in pids)
-                )
-            )
-        ]
+        programs = [one for pid in pids for one in _list_programs(processes, pid)]
+        looks |= await look_for_ranks([one for one in programs if one not in looks][:MOST])
+        idle = {pid for pid, one in looks.items() if waits_for_requests(one)}
+        found = (find_job_of_process(jobs, processes, pid, unread, idle) for pid in pids)
+        jobs = [join_jobs(list(dict.fromkeys(found)))]
     return FoundJobs(tuple(jobs), processes, others)
 
 
@@ -445,11 +445,26 @@ def _lone_job_of(processes: ProcessTable, pid: int, unread: Collection[int]) -> 
     )
 
 
+def _list_programs(processes: ProcessTable, pid: int) -> list[int]:
+    """Return the topmost programs of Python below a process, in their order; itself where it is
+    one.
+    """
+    inside = {pid, *processes_below(processes, {pid})}
+    pythons = {one for one in inside if processes[one].python}
+    above = {one: {other.pid for other in processes_above(processes, one)} for one in pythons}
+    return sorted(one for one in pythons if not above[one] & pythons)
+
+
 def find_job_of_process(
-    jobs: Sequence[Job], processes: ProcessTable, pid: int, unread: Collection[int]
+    jobs: Sequence[Job],
+    processes: ProcessTable,
+    pid: int,
+    unread: Collection[int],
+    idle: Collection[int] = (),
 ) -> Job:
     """Return the job of a process: one of its own, of what stands above it, or of what is below.
-    Programs that it has started side by side, each of which stands alone, are one.
+    Programs that it has started side by side, each of which stands alone, are one; of several jobs
+    below it one that does not only wait for requests (`idle`: who does), and that has more ranks.
     """
     line = [pid, *(one.pid for one in processes_above(processes, pid))]
     inside = processes_below(processes, {pid})
@@ -457,15 +472,15 @@ def find_job_of_process(
     if found and pid not in found[0].pids and all(map(_stands_alone, found)):
         return join_jobs(found)
     if found:
-        return found[0]
+        return min(found, key=lambda job: (job.pids <= {*idle}, -len(job.ranks)))
     for one in line:
         for job in jobs:
             if one in job.pids:
                 return job
-    pythons = [p for p in (pid, *sorted(inside)) if processes[p].python]
-    if not pythons:
+    programs = _list_programs(processes, pid)
+    if not programs:
         raise _no_python(processes[pid])
-    return _lone_job_of(processes, pythons[0], unread)
+    return _lone_job_of(processes, min(programs, key=lambda one: one in idle), unread)
 
 
 def _stands_alone(job: Job) -> bool:

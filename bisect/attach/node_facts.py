@@ -35,9 +35,9 @@ from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others
-from ..evidence.process import exit_code, family, leave_out_services
+from ..evidence.process import exit_code, family
 from ..evidence.rank_parents import describe_busy_parent, list_server_processes
-from ..evidence.ray_cluster import find_actors
+from ..evidence.ray_cluster import find_actors, leave_out_services
 from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job

@@ -348,3 +348,13 @@ def has_title(words: Sequence[str]) -> bool:
     (setproctitle): a single one, which names no file and no interpreter.
     """
     return len(words) == 1 and "/" not in words[0] and not words[0].startswith("python")
+
+
+_SHELLS = frozenset(["sh", "bash", "dash", "ash", "zsh", "ksh"])
+
+
+def is_shell(words: Sequence[str]) -> bool:
+    """Return whether a process is a shell: it takes the exit status of each program that it has
+    started, whoever asks for it (POSIX.1-2017, XCU 2.12).
+    """
+    return bool(words) and _get_base_name(words[0]).removeprefix("-") in _SHELLS

@@ -30,6 +30,15 @@ class Stat(NamedTuple):
     terminal: int = 0  # a device number, as the kernel writes it; 0: none
     foreground: int = -1  # the process group in the foreground of that terminal
     stack: int = 0  # where its stack begins: as its parent's, unless it has begun a program
+    flags: int = 0  # PF_* of the kernel's include/linux/sched.h
+
+
+_FORKED_ONLY = 0x40  # PF_FORKNOEXEC
+
+
+def is_forked_only(about: Stat) -> bool:
+    """Return whether a process was forked, and has begun no program since."""
+    return bool(about.flags & _FORKED_ONLY)
 
 
 def parse_stat(text: str) -> Stat | None:
@@ -53,6 +62,7 @@ def parse_stat(text: str) -> Stat | None:
             terminal=int(fields[4]),
             foreground=int(fields[5]),
             stack=int(fields[25]) if len(fields) > 25 else 0,
+            flags=int(fields[6]),
         )
     except (IndexError, ValueError):
         return None

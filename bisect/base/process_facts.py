@@ -368,6 +368,7 @@ class Look:
     build: Build | None = None  # what it compiles
     taken_ports: tuple[TakenPort, ...] = ()
     ray: RayCluster | None = None  # of a rank that belongs to a cluster of Ray
+    is_forked: bool = False  # and has begun no program since
 
     @property
     def main(self) -> Thread | None:

@@ -69,6 +69,7 @@ RANK_STEPS = ("server_worker", "scheduler_ready")
 # How the kernel's name of such a process begins, which is the first part of its title.
 SERVER_NAMES = ("VLLM::", "sglang::")
 _NUMBER = re.compile(r"([A-Z]+)(\d+)")
+_NUMBERED = re.compile(r"\d\W?$")
 _SERVER_WORDS = 4  # of a command line, among which a program stands
 # The outer kinds of parallelism first: torch numbers the ranks of a group in that order
 # (vllm/distributed/parallel_state.py, initialize_model_parallel).
@@ -106,13 +107,16 @@ def _find_server(words: Sequence[str]) -> ServerProcess | None:
 
 def name_server_process(words: Sequence[str], otherwise: str) -> str:
     """Return the name of a process in its server. Of any that is in none its title, where that is
-    one word, longer than the name that the kernel keeps of it (`otherwise`); else that.
+    one word, or has a number at its end, and is longer than the name that the kernel keeps of it
+    (`otherwise`); else that.
     """
     found = find_server_process(words)
     if found is not None:
         return found.name
     cut = len(otherwise) == LONGEST_NAME and len(words) == 1 and words[0].startswith(otherwise)
-    return words[0][:_LONGEST_TITLE] if cut and " " not in words[0] else otherwise
+    title = words[0].strip() if cut else ""
+    is_name = " " not in title or (len(title) <= _LONGEST_TITLE and _NUMBERED.search(title))
+    return title[:_LONGEST_TITLE] if cut and is_name else otherwise
 
 
 def number_ranks(titles: Mapping[int, ServerProcess]) -> dict[int, int]:
@@ -172,6 +176,11 @@ def is_service(words: Sequence[str]) -> bool:
     if any(is_service_program(word) for word in words[:_MOST_WORDS]):
         return True
     return bool(words) and bool(_SERVICE_TITLE.match(words[0].strip()))
+
+
+def is_idle_worker(words: Sequence[str]) -> bool:
+    """Return whether a worker of Ray has no task yet, as its title says."""
+    return bool(words) and words[0].strip() == f"{TITLE}IDLE"
 
 
 def is_worker(words: Sequence[str]) -> bool:

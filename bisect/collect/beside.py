@@ -88,9 +88,10 @@ def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
         words = {pid: words_of(pid) for pid in list_connected_pids(look)}
         return frozenset(p for p, w in words.items() if not (is_service(w) or has_launcher(w)))
     call = look.kernel[0].syscall if look.kernel else None
-    if call is not None and any(d.fd in _OUTPUT and d.kind == "pipe" for d in call.descriptors):
-        return frozenset()  # who reads what it prints is asked for nothing
     found = list_awaited_pids(look)
+    if call is not None and any(d.fd in _OUTPUT and d.kind == "pipe" for d in call.descriptors):
+        # Who reads what it prints is asked for nothing, but for the next stage of a pipeline.
+        return frozenset(pid for pid in found if program(words_of(pid)) is not None)
     if call is not None and call.name == "futex":
         # It waits for a thread of its own: who feeds that one feeds it.
         own = (one.os_id for one in look.threads if one is not look.main and runs_job_code(one))

@@ -37,6 +37,7 @@ from .causes.awaited import (
 )
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
+from .causes.pipes import PIPE_UNREAD
 from .causes.signs import find_blocked_processes, format_process
 from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
@@ -323,7 +324,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and cause.id in _STANDS_STILL:
+    elif cause is not None and (cause.id in _STANDS_STILL or _is_for_a_stage(scene, cause)):
         cause = _find_cause_of_child(case, scene, failed, cause) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -366,6 +367,12 @@ def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause 
     return None if cause is None or cause.id == THREAD_STUCK else cause
 
 
+def _is_for_a_stage(scene: Scene, cause: Cause) -> bool:
+    """Return whether the subject waits until the next stage of a pipeline of programs reads."""
+    wait = scene.verdict.waits_for
+    return cause.id == PIPE_UNREAD and wait is not None and wait.pid in scene.beside
+
+
 def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:
     """Return why the last of the processes stands still that wait for one another below the
     subject, None if nothing is known of that, or no more than a guess where that it is this
@@ -388,7 +395,8 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cau
         return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
     who = f"It waits for {format_process(last[0].look)}, {whose}"
-    return replace(cause, why=f"{who}. There: {cause.why}", process=pid)
+    why = re.sub(r"^The rank ", "It ", cause.why)
+    return replace(cause, why=f"{who}. There: {why}", process=pid)
 
 
 def _find_cause_in(

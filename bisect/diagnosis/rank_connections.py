@@ -288,16 +288,18 @@ _Server = tuple[str, str]  # the host of a loopback address, the address
 
 
 def find_closed_circle(ranks: Iterable[RankFacts]) -> frozenset[ProcessId]:
-    """Return the processes of ranks that wait for one another alone: each thread of Python in them
-    reads, without a limit, what is to come over a connection to another one of them, so none of
-    them ever sends it. A server whose only thread asks a client that asks the server is one of two.
-    None where anything that was sent has not come: it may still.
+    """Return the processes of ranks, and those that they have started, that wait for one another
+    alone: each thread of Python in them reads, without a limit, what is to come over a connection
+    to another one of them, so none of them ever sends it. A server whose only thread asks a client
+    that asks the server is one of two. None where anything that was sent has not come: it may
+    still.
     """
     living = [facts for facts in ranks if facts.looks and facts.pid is not None and facts.alive]
     looks = {
-        ProcessId(facts.host, facts.looks[-1].pid): facts.looks[-1]
+        ProcessId(facts.host, family[-1].pid): family[-1]
         for facts in living
-        if any(map(_find_read_connection, facts.looks[-1].kernel))
+        for family in (facts.looks, *facts.children)
+        if family and any(map(_find_read_connection, family[-1].kernel))
     }
     if not looks or any(s.resent for facts in living for s in _list_connections(facts)):
         return frozenset()

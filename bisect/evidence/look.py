@@ -17,7 +17,7 @@ from ..base.deadline import call_with_limit
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import POLLING_THREADS
 from ..base.masking import mask_command
-from ..base.proc import Stat, read_stat
+from ..base.proc import Stat, is_forked_only, read_stat
 from ..base.process_facts import (
     AwaitedFile,
     Build,
@@ -442,6 +442,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         build=found.build,
         ray=found.ray,
         taken_ports=found.taken_ports,
+        is_forked=is_forked_only(about),
     )
 
 

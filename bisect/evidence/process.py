@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ..base import process_roles
 from ..base.deadline import within
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import LARGEST, list_pids, read_stat
@@ -226,18 +225,6 @@ def descendants(roots: Iterable[int]) -> list[int]:
         found += new
         waiting += new
     return found
-
-
-def leave_out_services(pids: Iterable[int]) -> list[int]:
-    """Return the pids without those that serve a cluster of Ray (raylet, gcs_server, agents): they
-    run no code of the job, move all the time, and what they do says nothing of it. A job without
-    Ray costs a read of each process's name.
-    """
-    pids = list(pids)
-    names = {pid: found.comm for pid in pids if (found := read_stat(pid)) is not None}
-    if not any(name in process_roles.RAY_NAMES for name in names.values()):
-        return pids
-    return [pid for pid in pids if not process_roles.is_service(words_of(pid))]
 
 
 def _children(pid: int) -> list[int] | None:

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from ..base import process_roles
 from ..base.proc import list_pids, read_stat
 from ..base.process_facts import DeadWorker, RayCluster
 from .descriptors import read_links
+from .kernel import read_thread
+from .process import words_of
 
 _CORE_LOG = re.compile(r"^(.*/logs)/python-core-(driver|worker)-([0-9a-f]{8})?[0-9a-f]*_\d+\.log$")
 # Where a worker's output goes: its id, the job that it works for, and its pid.
@@ -42,6 +45,36 @@ _EXIT = re.compile(
 _FAILED = re.compile(r"Actor is failed on worker ([0-9a-f]+) .*?job_id=([0-9a-f]+)")
 # How a worker ends that was told to, or whose own code raised: who waits for it is told.
 _EXPECTED = ("INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT", "USER_ERROR")
+
+
+def leave_out_services(pids: Iterable[int]) -> list[int]:
+    """Return the pids without those that serve a cluster of Ray (raylet, gcs_server, agents): they
+    run no code of the job, move all the time, and what they do says nothing of it. A job without
+    Ray costs a read of each process's name.
+    """
+    pids = list(pids)
+    names = {pid: found.comm for pid in pids if (found := read_stat(pid)) is not None}
+    if not any(name in process_roles.RAY_NAMES for name in names.values()):
+        return pids
+    return [pid for pid in pids if _runs_job_code(pid, words_of(pid))]
+
+
+# In which a worker of Ray waits for its first task (boost's loop, and a lock of the core worker).
+_WAITS_OF_IDLE_WORKERS = frozenset(["epoll_wait", "epoll_pwait", "epoll_pwait2", "futex", ""])
+
+
+def _runs_job_code(pid: int, words: Sequence[str]) -> bool:
+    """Return whether a process is to run code of the job's: no service, nor a worker of Ray without
+    work, unless that one is in a hook of the job before its first task, by its system call
+    (ray/_private/workers/default_worker.py).
+    """
+    if not process_roles.is_service(words):
+        return True
+    if not process_roles.is_idle_worker(words):
+        return False
+    main = read_thread(pid, pid, [])
+    call = main.syscall if main is not None else None
+    return call is not None and call.name not in _WAITS_OF_IDLE_WORKERS
 
 
 def find_logs(links: Mapping[int, str]) -> tuple[str, str]:

@@ -25,9 +25,8 @@ from ..collect.looks import (
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
-from ..evidence.process import leave_out_services
 from ..evidence.rank_parents import list_server_processes
-from ..evidence.ray_cluster import find_actors
+from ..evidence.ray_cluster import find_actors, leave_out_services
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process

@@ -19,15 +19,22 @@ import signal
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from ..base.command_words import is_shell, starts_for_multiprocessing
 from ..base.deadline import within
 from ..base.launchers import find_launcher
 from ..base.lazy_dataclass import dataclass
-from ..base.proc import read_stat
-from ..base.process_facts import Sample
-from ..base.process_roles import TITLE, find_actor, is_worker_program, runs_method
+from ..base.proc import Stat, is_forked_only, read_stat
+from ..base.process_facts import Look, Sample
+from ..base.process_roles import (
+    TITLE,
+    find_actor,
+    is_worker_program,
+    name_server_process,
+    runs_method,
+)
 from ..base.rank_facts import RestartedProcess
 from ..evidence.kernel import find_frozen_group
 from ..evidence.left_logs import ERROR_LINE, LOG_ENDINGS, find_repeated_error
@@ -38,6 +45,7 @@ from ..evidence.process import (
     exit_code,
     find_polling_threads,
     open_life,
+    runs_python,
     sample,
     words_of,
 )
@@ -60,14 +68,17 @@ class Stillness:
         self._searched_at: dict[int, float] = {}
         self._last_stir = 0.0
 
-    def stirred_at(self, pids: Iterable[int]) -> float:
-        """Sample `pids`; return when one of them last stirred (monotonic), 0.0 for not lately."""
+    def stirred_at(self, pids: Iterable[int], pollers: Collection[int] = ()) -> float:
+        """Sample `pids`; return when one of them last stirred (monotonic), 0.0 for not lately. What
+        `pollers` read counts for nothing: the programs and libraries of what they start.
+        """
         lately = False
         for pid in pids:
             now = sample(pid, polling=self._polling.get(pid, ()))
             if now is None:
                 self._samples.pop(pid, None)
                 continue
+            now = replace(now, read=0, disk_read=0) if pid in pollers else now
             kept = self._samples.setdefault(pid, deque())
             if kept and compare_samples(kept[-1], now):
                 self._last_stir = now.at
@@ -156,6 +167,8 @@ _MOST_LOGS = 4  # of one process
 _MOST_DESCRIPTORS = 256
 _OPENS_LOGS = 5.0  # seconds of a process in which it is asked which logs it writes
 _MOST_KINDS = 512
+_SEEN_OF_A_LOOP = 6  # the last programs of a shell
+_KINDS_OF_A_LOOP = 3
 _READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
 _SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
 _LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
@@ -177,7 +190,10 @@ class _Child:
     since: float
     logs: dict[str, None] = field(default_factory=dict)  # files that it writes
     status: int | None = None
-    life: Life | None = None  # of one in the place of another: how it ended is known at its end
+    # Of one in the place of another, or that a shell has started: how it ended is known at its end.
+    life: Life | None = None
+    words: tuple[str, ...] = ()  # of what a shell has started
+    is_python: bool = False
 
     @property
     def is_of_ray(self) -> bool:
@@ -242,6 +258,8 @@ class EndedChildren:
         self._now = 0.0
         self._living: dict[int, _Child] = {}
         self._ends: dict[_Kind, _Ends] = {}
+        self._failed: dict[int, tuple[_Kind, Look]] = {}  # parts of the job, by pid
+        self._lately: dict[int, deque[_Child]] = {}  # what has ended, by the pid of its shell
 
     def note(self, pids: Iterable[int], now: float) -> None:
         """See which of these processes are new, and which are gone since the last time."""
@@ -253,8 +271,18 @@ class EndedChildren:
             child = self._living.get(pid)
             if child is None or child.started != about.started:
                 child = _Child(_read_kind(pid, about.ppid), about.comm, about.started, now)
-                if child.kind in self._ends and len(self._living) < _MOST_LIVES:
+                if self._reads_logs and _is_a_part(child, about):
+                    child.words, child.is_python = tuple(words_of(pid)), runs_python(pid)
+                    self._failed = {
+                        p: (kind, one)
+                        for p, (kind, one) in self._failed.items()
+                        if kind != child.kind
+                    }
+                is_kept = bool(child.words) or child.kind in self._ends
+                if is_kept and len(self._living) < _MOST_LIVES:
                     child.life = open_life(pid, about.started)
+            elif child.words and now - child.since < _OPENS_LOGS and about.state not in "ZX":
+                child.words, child.name = tuple(words_of(pid)), about.comm  # it may take a title
             elif about.state not in "ZX" and child.kind[1][:1] and child.is_of_ray:
                 child.kind = _read_kind(pid, about.ppid)  # its title says in which method it is
             if about.state in "ZX":
@@ -272,6 +300,11 @@ class EndedChildren:
             status = child.life.exit_code() if child.status is None else child.status
             child.status = status
             child.life.close()
+        if child.words and is_shell(words_of(child.kind[0])):
+            self._lately.setdefault(child.kind[0], deque(maxlen=_SEEN_OF_A_LOOP)).append(child)
+        is_error = child.status not in _NO_ERRORS
+        if child.words and is_error and (child.is_python or (child.status or 0) < 0):
+            self._failed[pid] = child.kind, _make_dead_look(pid, child, now)
         if child.kind not in self._ends and len(self._ends) >= _MOST_KINDS:
             del self._ends[next(iter(self._ends))]
         ends = self._ends.setdefault(child.kind, _Ends(child.since, now))
@@ -279,7 +312,7 @@ class EndedChildren:
         ends.last, ends.longest = now, max(ends.longest, now - child.since)
         actor = find_actor(child.kind[1])
         ends.name, ends.pid = f"{TITLE}{actor}" if actor else child.name, pid
-        ends.is_cut |= runs_method(actor)
+        ends.is_cut |= runs_method(actor) or _is_in_a_task(child.kind[1])
         ends.status = child.status if child.status not in _NO_ERRORS else ends.status
         written = time.time() - (now - child.since) - _SAME_TIME
         with contextlib.suppress(TimeoutError, OSError):
@@ -289,6 +322,13 @@ class EndedChildren:
                 ends.file, ends.error = file, error
             elif not ends.error and ends.are_errors:
                 ends.error = within(_READING_LIMIT, _read_error_of_starter, child.kind[0])
+
+    def list_failed(self) -> tuple[Look, ...]:
+        """Return what a shell has started, or a Python has forked or spawned, and that ended by an
+        error or a signal, and was not started again: as zombies, for whoever waits for it does not
+        hear of it either, where another one has taken its status.
+        """
+        return tuple(one for _, one in self._failed.values())
 
     def find_restarted(self) -> RestartedProcess | None:
         """Return what has ended by an error again and again, None if nothing has, or if one that
@@ -311,6 +351,13 @@ class EndedChildren:
         they do this moves nothing on.
         """
         return frozenset(kind[0] for kind, ends in self._ends.items() if ends.is_in_vain)
+
+    def find_pollers(self) -> frozenset[int]:
+        """Return the shells that look again and again, and sleep in between (`until curl ...; do
+        sleep 1; done`): what the programs read that they start counts as theirs (kernel/exit.c),
+        and moves nothing on.
+        """
+        return frozenset(pid for pid, ended in self._lately.items() if _is_polling(ended))
 
     def select_others(self, pids: Iterable[int]) -> list[int]:
         """Return those of these processes that are none in the place of one that ended so: that
@@ -340,6 +387,39 @@ class EndedChildren:
         if ends is None or not ends.are_errors or self._lasts(child):
             return False
         return child.since >= ends.first_end
+
+
+def _is_a_part(child: _Child, about: Stat) -> bool:
+    """Return whether a process is a part of its job: a program that a shell started, or a worker,
+    which is no program that its parent calls.
+    """
+    parent, words = child.kind
+    return is_shell(words_of(parent)) or is_forked_only(about) or starts_for_multiprocessing(words)
+
+
+def _is_polling(ended: Sequence[_Child]) -> bool:
+    """Return whether a shell has slept in most of what it has started lately, the same each time.
+    A program that is soon over is seldom seen.
+    """
+    sleeps = [one for one in ended if os.path.basename(one.words[0]) == "sleep"]
+    is_often = len(sleeps) >= _FEWEST_ENDS and 2 * len(sleeps) >= len(ended)
+    kinds = {one.words for one in ended}
+    return is_often and len(kinds) <= _KINDS_OF_A_LOOP and not any(one.is_python for one in ended)
+
+
+def _make_dead_look(pid: int, child: _Child, now: float) -> Look:
+    age = now - child.since
+    parent, status = child.kind[0], child.status
+    name = name_server_process(child.words, child.name)
+    return Look(now, pid, parent, name, child.words, age, "Z", "proc", status=status)
+
+
+def _is_in_a_task(words: Sequence[str]) -> bool:
+    """Return whether a worker of Ray is in a task: the title has the call, that of an actor between
+    two methods only its class (python/ray/_raylet.pyx).
+    """
+    title = words[0].strip() if words else ""
+    return bool(find_actor(words)) and title.endswith("()")
 
 
 def _read_kind(pid: int, parent: int) -> _Kind:

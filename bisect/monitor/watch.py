@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ..base import events
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import read_status
-from ..evidence.process import leave_out_services
+from ..evidence.ray_cluster import leave_out_services
 from . import clocks
 from .clocks import are_ranks_past
 from .finalize import close_job, reopen_job

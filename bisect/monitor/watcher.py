@@ -248,7 +248,8 @@ class LauncherSupervisor:
             await self._judge("still", at.stirred + around.stall)
 
     def _sample(self, now: float) -> None:
-        from ..evidence.process import descendants, leave_out_services
+        from ..evidence.process import descendants
+        from ..evidence.ray_cluster import leave_out_services
         from .job_activity import EndedChildren, Stillness
 
         if self._stillness is None or self._ended is None:
@@ -259,7 +260,7 @@ class LauncherSupervisor:
         pids = leave_out_services([self.pid, *descendants([self.pid])])
         self._ended.note(pids, now)
         others = set(self._ended.select_others(pids)) - self._ended.find_starters()
-        stirred = self._stillness.stirred_at(sorted(others))
+        stirred = self._stillness.stirred_at(sorted(others), self._ended.find_pollers())
         self.at.stirred = max(self.at.stirred, stirred)
 
     def _find_restarted(self) -> RestartedProcess | None:
@@ -495,6 +496,7 @@ class LauncherSupervisor:
             self.listening.path,
             lately,
             self._ended.select_others if self._ended is not None else list,
+            self._ended.list_failed() if self._ended is not None else (),
         )
         if found.has_clients:
             self.at.elsewhere = time.monotonic()

@@ -22,6 +22,7 @@ from ..base.client_program import SshClient, read_ssh_client
 from ..base.command_words import (
     find_meeting_place,
     is_resource_tracker,
+    is_shell,
     pipeline_of,
     several_nodes,
 )
@@ -37,10 +38,12 @@ from ..base.variables import PACKAGE_VARIABLE
 from ..base.verdict_facts import Ranks, Verdict
 from ..base.version import VERSION
 from ..base.words import format_rate
+from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.other_nodes import find_node_rendezvous
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
+from ..diagnosis.proof_of_hang import waits_for_requests
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -52,12 +55,12 @@ from ..evidence.look import Target
 from ..evidence.machine import read_machine
 from ..evidence.process import (
     family,
-    leave_out_services,
     marked,
     runs_python,
     variables_of,
     words_of,
 )
+from ..evidence.ray_cluster import leave_out_services
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
 from .missing_ranks import take_spawned_ranks
@@ -117,6 +120,8 @@ class LauncherSnapshot:
     ssh_clients: list[SshClient] = field(default_factory=list)  # each of which starts a part of it
     world_size: int = 0  # as the ranks' variables have it
     select: Callable[[Iterable[int]], Iterable[int]] = list  # whose coming and going counts
+    failed: Sequence[Look] = ()  # parts of it that have ended by an error
+    beside: ProcessesBeside = field(default_factory=ProcessesBeside)
 
     def find(self) -> list[int]:
         """Find the processes, and which of them are ranks; return their pids."""
@@ -149,14 +154,21 @@ class LauncherSnapshot:
         return list(self.parents)
 
     def _find_program(self) -> int:
-        """Return the process that stands for a job without ranks: the command itself; of a shell
-        that waits for several programs of Python the first of these, as `attach` takes it.
+        """Return the process that stands for a job without ranks: the command itself; below a shell
+        the first program of Python that it waits for, as `attach` takes it: one that does not only
+        wait for requests, as far as there is one.
         """
         if runs_python(self.launcher):
             return self.launcher
         programs = {pid for pid in self.parents if runs_python(pid)}
-        topmost = [pid for pid in programs if not programs & {*self._list_above(pid)}]
-        return min(topmost) if len(topmost) > 1 else self.launcher
+        topmost = sorted(pid for pid in programs if not programs & {*self._list_above(pid)})
+        if len(topmost) < 2 and not is_shell(words_of(self.launcher)):
+            return self.launcher
+        return min(topmost, key=self._only_serves, default=self.launcher)
+
+    def _only_serves(self, pid: int) -> bool:
+        looks = self.looks.get(pid, [])
+        return bool(looks) and waits_for_requests(looks[-1])
 
     def _list_above(self, pid: int) -> Iterator[int]:
         while pid in self.parents and pid != self.launcher:
@@ -204,6 +216,17 @@ class LauncherSnapshot:
         for one in await take_good_looks(targets):
             if one.state:
                 self.looks.setdefault(one.pid, []).append(put_stuck_request_first(one))
+        self._find_beside()
+
+    def _find_beside(self) -> None:
+        """Find whom a program of a shell waits for among those that the shell started beside it."""
+        if self.launcher in self.rank_of or self.is_elsewhere:
+            return
+        for top in self.rank_of:
+            below = {pid for pid in self.parents if self._top_of(pid) == top}
+            seen = [(top, looks[-1]) for pid, looks in self.looks.items() if pid in below]
+            seen += [(top, self.looks[p][-1]) for p in self.beside.asked_by if p in self.looks]
+            self.beside.find(seen, below)
 
     def moved(self) -> str:
         """Return what moved over the looks, in words; "" for nothing.
@@ -245,6 +268,9 @@ class LauncherSnapshot:
         found = []
         for pid, rank in (self.rank_of or {self.launcher: 0}).items():
             inside = [p for p in self.parents if self._top_of(p) == pid and p != pid]
+            gone = [one for one in self.failed if one.pid not in self.parents]
+            beside = tuple(one.pid for one in gone if one.ppid not in {pid, *inside})
+            asked = [p for p, top in self.beside.asked_by.items() if top == pid and p in self.looks]
             found.append(
                 RankFacts(
                     rank=rank,
@@ -256,7 +282,11 @@ class LauncherSnapshot:
                     entered=started,
                     never_started=bool(self.rank_of) and self.expects_words,
                     looks=tuple(self.looks.get(pid, ())),
-                    children=tuple(tuple(self.looks[p]) for p in inside if self.looks.get(p)),
+                    children=(
+                        *(tuple(self.looks[p]) for p in (*inside, *asked) if self.looks.get(p)),
+                        *((one,) for one in gone),
+                    ),
+                    beside=(*beside, *asked),
                 )
             )
         return sorted(found, key=lambda facts: facts.rank)
@@ -280,13 +310,14 @@ async def look_from_outside(
     mark: str = "",
     is_elsewhere: bool = False,
     select: Callable[[Iterable[int]], Iterable[int]] = list,
+    failed: Sequence[Look] = (),
 ) -> LauncherSnapshot:
     """Return what some looks at everything below a launcher show; `is_elsewhere`: it was lately a
     client of who starts the ranks. `select`: those of these processes whose coming and going moves
-    something on.
+    something on; `failed`: what a shell has started, and that has ended by an error.
     """
     outside = LauncherSnapshot(
-        launcher, expects_words, mark, is_elsewhere=is_elsewhere, select=select
+        launcher, expects_words, mark, is_elsewhere=is_elsewhere, select=select, failed=failed
     )
     for turn in range(LOOKS):
         if turn:

@@ -182,6 +182,17 @@ def test_programs_that_one_shell_started_side_by_side_are_one_job_where_that_is_
     assert find_job_of_process(lone[1:], known, 40, ()) is lone[1]
 
 
+def test_of_several_programs_of_a_shell_one_that_only_serves_is_not_meant() -> None:
+    known = table(
+        process(40, 1, "sh", "serve.sh", name="sh"),
+        process(50, 40, PYTHON, "serve.py", "--port", "1"),
+        process(60, 40, PYTHON, "serve.py", "--port", "2"),
+    )
+    assert find_job_of_process((), known, 40, ()).pid == 50
+    assert find_job_of_process((), known, 40, (), idle={50}).pid == 60
+    assert find_job_of_process((), known, 40, (), idle={50, 60}).pid == 50
+
+
 RUN = (PYTHON, "/venv/bin/hangbisect", "run", "--", "torchrun", "train.py")
 MONITOR = (PYTHON, "-I", "-S", "/x/hangbisect", "monitor", "{}")
 

@@ -226,3 +226,72 @@ def test_of_a_child_that_waits_for_a_thread_of_its_own_it_is_why_that_is_stuck()
     cause = cause_of(joins, child)
     assert cause is not None
     assert cause.id == "pipe-unread"
+
+
+def sleeps(pid: int) -> Look:
+    return process(pid, 100, look("serve train.py:29", call="clock_nanosleep"))
+
+
+def test_of_several_that_may_be_meant_it_is_the_one_that_stands_still_by_itself() -> None:
+    """Any child may end, and whoever has the other end of a pipe may write."""
+    stuck = process(
+        503, 100, look("load model.py:9", call="flock", locks=(LOCK,), wchan="locks_lock")
+    )
+    held = FileLock("/cache/turn.lock", 6, 503, "python")
+    turn = process(502, 100, look("serve train.py:30", call="flock", locks=(held,)))
+    ends = Descriptor(5, "pipe", "pipe:[7]", other_ends=(501, 502, 503))
+    waits = look("main train.py:58", call="wait4", args=(0xFFFFFFFF, 0, 0, 0, 0, 0))
+    reads = look("main train.py:46", call="read", descriptors=(ends,))
+    for one in (waits, reads):
+        facts = rank(0, one, children=tuple((each,) for each in (sleeps(501), turn, stuck)))
+        verdict = judge_job(job(world=1), [facts])
+        assert verdict.waits_for is not None
+        assert verdict.waits_for.pid == 503
+    facts = rank(0, waits, children=((sleeps(501),), (sleeps(502),)))
+    verdict = judge_job(job(world=1), [facts])
+    assert verdict.waits_for is not None
+    assert verdict.waits_for.pid == 501  # nothing tells them apart
+
+
+def test_a_shell_that_waits_for_its_children_by_a_signal_waits_for_them() -> None:
+    """`wait` of dash sleeps in sigsuspend(2) until SIGCHLD comes."""
+    shell = look(call="rt_sigsuspend", rung="proc", name="sh")
+    cause = cause_of(shell, process(501, 100, look("load model.py:9", call="flock", locks=(LOCK,))))
+    assert cause is not None
+    assert cause.id != "signal-wait"
+    waits = look("main train.py:58", call="rt_sigsuspend")
+    cause = cause_of(waits, sleeps(501))
+    assert cause is not None
+    assert cause.id == "signal-wait"  # a Python has asked for a signal itself
+
+
+def test_a_worker_that_unpickles_its_task_in_code_of_the_job_is_not_idle() -> None:
+    unpickles = look(
+        "Tokenizer.__setstate__ train.py:21",
+        "Queue.get STD/multiprocessing/queues.py:122",
+        "_process_worker STD/concurrent/futures/process.py:249",
+        *SPAWNED,
+        call="openat",
+    )
+    assert not is_idle_worker(unpickles)
+
+
+def test_whose_only_executor_has_processes_waits_for_one_of_these() -> None:
+    one = look(
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "main train.py:38",
+    )
+    manages = stack(
+        "wait STD/multiprocessing/connection.py:947",
+        "_ExecutorManagerThread.run STD/concurrent/futures/process.py:344",
+    )
+    thread = replace(one.threads[0], os_id=777, name="Thread-1", frames=manages)
+    kernel = (*one.kernel, replace(one.kernel[0], tid=777))
+    one = replace(one, threads=(*one.threads, thread), kernel=kernel)
+    works = process(
+        501, 100, look("load model.py:9", *SPAWNED, call="flock", locks=(LOCK,), wchan="locks_lock")
+    )
+    cause = cause_of(one, works)
+    assert cause is not None
+    assert cause.id == "file-lock-held"

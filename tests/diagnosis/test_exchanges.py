@@ -210,3 +210,36 @@ def test_what_is_still_on_its_way_may_end_it() -> None:
 
 def test_who_waits_for_one_that_is_at_work_is_in_no_ring() -> None:
     assert not find_closed_circle([on_host(0, SLEEP), on_host(1, asks(1, 0))])
+
+
+def test_two_servers_that_a_rank_has_started_and_that_ask_one_another_are_a_ring() -> None:
+    """The rank only waits for one of them."""
+    servers = (
+        replace(asks(1, 2), pid=101, ppid=100),
+        replace(asks(2, 1), pid=102, ppid=100),
+    )
+    made = [
+        replace(
+            one,
+            threads=tuple(replace(thread, os_id=one.pid) for thread in one.threads),
+            kernel=tuple(replace(task, tid=one.pid) for task in one.kernel),
+        )
+        for one in servers
+    ]
+
+    def here(one: Look, peer: int) -> Look:
+        """The connection leads to a process of the same host."""
+        (task,) = one.kernel
+        assert task.syscall is not None
+        (end,) = task.syscall.descriptors
+        assert end.socket is not None
+        known = replace(end.socket, remote=None, peer_pids=(peer,))
+        call = replace(task.syscall, descriptors=(replace(end, socket=known),))
+        return replace(one, kernel=(replace(task, syscall=call),))
+
+    first, second = here(made[0], 102), here(made[1], 101)
+    facts = rank(0, here(asks(0, 1), 101), children=((first,), (second,)))
+    assert {one.pid for one in find_closed_circle([facts])} >= {101, 102}
+    verdict = judge_job(job("late", 1, pipeline=""), [facts])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"

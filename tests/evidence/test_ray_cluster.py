@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from hangbisect.base.proc import Stat
+from hangbisect.base.process_facts import Kernel, Syscall
+from hangbisect.evidence import ray_cluster
 from hangbisect.evidence.ray_cluster import (
     find_logs,
     parse_cluster_status,
@@ -114,3 +118,18 @@ def test_all_is_read_from_the_folder_of_the_session(tmp_path: Path) -> None:
     assert (found.node, found.demands) == ("192.0.2.2", (DEMAND,))
     assert [(one.pid, one.actor) for one in found.dead] == [(13087, "Trainer")]
     assert read_ray_cluster(os.getpid(), {9: "/tmp/out.txt"}) is None
+
+
+def test_a_worker_of_ray_without_work_is_left_out_unless_it_is_in_a_hook(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = {201: "epoll_wait", 202: "recvfrom", 203: "futex"}
+
+    def read_thread(pid: int, tid: int, missing: list[str]) -> Kernel:
+        return Kernel(tid, "ray::IDLE", "S", "", Syscall(0, calls[pid], ()))
+
+    service = Stat("gcs_server", "S", 1, 0, 0, 5)
+    monkeypatch.setattr(ray_cluster, "read_stat", lambda pid: service)
+    monkeypatch.setattr(ray_cluster, "words_of", lambda pid: ["ray::IDLE"])
+    monkeypatch.setattr(ray_cluster, "read_thread", read_thread)
+    assert ray_cluster.leave_out_services(calls) == [202]

@@ -168,3 +168,44 @@ def test_who_starts_what_only_ends_moves_nothing_on_by_that(
     machine.living[205] = ("S", 9999)
     machine.sample()
     assert machine.seen.select_others([SUPERVISOR, 205]) == [SUPERVISOR]
+
+
+SHELL = ("sh", "serve.sh")
+
+
+def test_what_a_shell_has_buried_is_told_by_its_status(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_activity, "runs_python", lambda pid: True)
+    machine.words[SUPERVISOR] = SHELL
+    machine.run_workers([201], status=0)
+    assert machine.seen.list_failed() == ()
+    machine.run_workers([202], status=-11)
+    (dead,) = machine.seen.list_failed()
+    assert (dead.pid, dead.ppid, dead.state, dead.status) == (202, SUPERVISOR, "Z", -11)
+    machine.living[203] = ("S", 9000)  # another one is to do it
+    machine.sample()
+    assert machine.seen.list_failed() == ()
+
+
+def test_a_program_that_a_python_has_called_and_that_failed_is_its_own_affair(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_activity, "runs_python", lambda pid: True)
+    machine.run_workers([201], status=1)
+    assert machine.seen.list_failed() == ()
+
+
+def test_a_shell_that_sleeps_and_looks_moves_nothing_on(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_activity, "runs_python", lambda pid: False)
+    machine.words[SUPERVISOR] = SHELL
+    for pid in range(201, 205):
+        machine.words[pid] = ("sleep", "1")
+        machine.run_workers([pid], lives=0.5)
+    assert machine.seen.find_pollers() == {SUPERVISOR}
+    for pid in range(205, 209):
+        machine.words[pid] = ("cp", f"shard-{pid}", "/data")
+        machine.run_workers([pid], lives=0.5)
+    assert machine.seen.find_pollers() == frozenset()

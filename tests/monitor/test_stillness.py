@@ -111,3 +111,17 @@ def test_threads_that_only_poll_are_found_once_it_stirs_and_left_out_then(
 def test_of_a_process_at_rest_no_threads_are_searched(readings: Readings) -> None:
     watch(readings, [7.0] * 20)
     assert readings.asked == []
+
+
+def test_what_a_shell_that_polls_reads_is_no_sign_of_life_but_what_it_writes_is(
+    readings: Readings,
+) -> None:
+    """The kernel counts as the shell's what each program read that it has started."""
+    still = Stillness()
+    for second in range(12):
+        readings.now[1] = replace(sample(float(second)), read=100_000 * second)
+        assert not still.stirred_at([1], pollers={1})
+    for second in range(12, 24):
+        readings.now[1] = replace(sample(float(second)), written=1_000_000 * second)
+        stirred = still.stirred_at([1], pollers={1})
+    assert stirred == 23.0

@@ -73,6 +73,7 @@ def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
             and not ours
             and not is_service_thread(thread)
             and not takes_connections(thread, of_each=True)
+            and find_frame(thread.frames, _MANAGER, "serve_client") is None  # at a client's word
         ):
             yield thread, tasks.get(thread.os_id or 0)
 
@@ -234,8 +235,12 @@ def asks_a_manager(scene: Scene) -> Found | None:
 
 
 def _is_a_server(scene: Scene) -> bool:
-    """Return True for a process that is a manager's server."""
-    return scene.frame(_MANAGER, "serve_forever|_run_server") is not None
+    """Return True for a process that is a manager's server, in its main thread or in another: what
+    it waits for there are the requests of others.
+    """
+    threads = scene.view.threads if scene.view is not None else ()
+    stacks = [scene.frames, *(thread.frames for thread in threads)]
+    return any(find_frame(one, _MANAGER, "serve_forever|_run_server") for one in stacks)
 
 
 def _its_server_waits(scene: Scene) -> Found | None:

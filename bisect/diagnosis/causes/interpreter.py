@@ -317,7 +317,9 @@ def _in_a_library(scene: Scene) -> Found | None:
 
 def _waits_for_a_signal(scene: Scene) -> Found | None:
     """A rank waits for a signal (sigwait, signal.pause)."""
-    if not _SIGNALS.fullmatch(scene.call) or scene.view is None:
+    wait = scene.verdict.waits_for
+    is_for_children = wait is not None and wait.kind == "process"  # a shell's `wait`
+    if not _SIGNALS.fullmatch(scene.call) or scene.view is None or is_for_children:
         return None
     python = any(_PYTHON_SIGNALS.fullmatch(f.name) for f in innermost_native_frames(scene.frames))
     frame = innermost_python_frame(scene.frames)

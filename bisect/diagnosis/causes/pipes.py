@@ -27,6 +27,7 @@ from .signs import (
     waits_for_one_that_never_came,
 )
 
+PIPE_UNREAD = "pipe-unread"
 _WRITES = re.compile(r"writev?|pwritev2|send(?:to|msg|mmsg|file)|v?m?splice")
 _READ_OUTPUT = frozenset(["communicate", "_communicate", "check_output"])
 _READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
@@ -441,7 +442,7 @@ def _is_connected(one: Descriptor, view: ProcessSnapshot) -> bool:
 
 CAUSES = (
     KnownCause(
-        id="pipe-unread",
+        id=PIPE_UNREAD,
         title="a process writes into a pipe that nobody reads",
         signs=(
             need(_writes_into_a_pipe, 0.65),

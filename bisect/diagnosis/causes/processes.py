@@ -197,8 +197,8 @@ def _awaited_program(scene: Scene) -> Look | None:
         scene.view.look.command[:1] if scene.view else ()
     ):
         return None  # a worker, not a program
-    if starts_for_multiprocessing(direct.command):
-        return None  # nor are the processes of multiprocessing
+    if starts_for_multiprocessing(direct.command) or direct.is_forked:
+        return None  # nor are the processes of multiprocessing, and what was only forked
     if _child_of_vfork(scene) is not None:
         return None  # none yet
     program = direct

@@ -125,9 +125,12 @@ def _is_spawned(view: ProcessSnapshot) -> bool:
 
 
 def find_forked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
-    """Return the forked processes among the subject and its descendants."""
-    own = (scene.view,) if scene.view is not None else ()
-    return tuple(view for view in (*scene.workers, *own) if is_forked(view))
+    """Return the forked processes among the subject and its descendants: of these also what the
+    job has forked itself (os.fork), as the kernel tells.
+    """
+    own = [scene.view] if scene.view is not None and is_forked(scene.view) else []
+    below = (v for v in scene.workers if is_forked(v) or (v.look.is_forked and not _is_spawned(v)))
+    return (*below, *own)
 
 
 def format_process(look: Look) -> str:

@@ -446,7 +446,7 @@ CAUSES = (
     ),
     KnownCause(
         id=CHILD_DIED,
-        title="a process that the rank started has died, and the rank waits on",
+        title="a process that the job started has died, and the rank waits on",
         signs=(
             need(_somebody_died, 0.45),
             need(_waits_inside, 0.3),
@@ -454,7 +454,7 @@ CAUSES = (
             also(_nobody_has_connected, 0.5),
             unless(parent_waits_for_workers),
         ),
-        why="{worker} {how}, nobody has asked how it ended, and the rank waits in {wait}. Where it "
+        why="{worker} {how}, the rank has not heard of it, and waits in {wait}. Where it "
         "keeps the child's end of a pipe open itself, it is never told that there is nobody.",
         avoid=(
             "look at what the child wrote last; `dmesg | grep -i -e oom -e killed` tells of memory",

@@ -281,6 +281,24 @@ def list_awaited_pids(look: Look, thread: int | None = None) -> frozenset[int]:
     return frozenset(pids - {look.pid})
 
 
+def read_wanted_child(call: Syscall | None) -> int:
+    """Return the child that wait4 or waitid names, 0 where it is any."""
+    args = call.args if call is not None else ()
+    if call is not None and call.name == "waitid" and len(args) > 1 and args[0] == 1:  # P_PID
+        return args[1]
+    is_named = call is not None and call.name == "wait4" and args and 0 < args[0] < 1 << 31
+    return args[0] if is_named else 0
+
+
+def waits_for_children(look: Look, children: Sequence[Look]) -> bool:
+    """Return whether a process waits for the end of its `children`: by its call, or as a shell does
+    that is no Python, until the kernel tells it by a signal of an end (dash's `wait`).
+    """
+    name = next((task.syscall.name for task in look.kernel[:1] if task.syscall is not None), "")
+    is_told = name == "rt_sigsuspend" and not look.threads
+    return name in CHILD_WAIT_CALLS or (is_told and any(one.state != "Z" for one in children))
+
+
 def list_connected_pids(look: Look) -> frozenset[int]:
     """Return the other processes at the other ends of a process's connections over TCP, whatever
     waits for them: the members of its groups are among them.

@@ -8,7 +8,7 @@ object that the system call names, and only then the bare name of the call.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 
 from ...base.addresses import port_of
@@ -42,6 +42,8 @@ from .blocked_syscalls import (
     format_others,
     list_readers,
     make_socket_wait,
+    read_wanted_child,
+    waits_for_children,
 )
 from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
 from .helper_processes import (
@@ -60,6 +62,7 @@ from .loop_waits import (
     note_alternatives,
     runs_event_loop,
 )
+from .pipe_writers import choose_awaited, list_ends_among
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
 
@@ -221,7 +224,7 @@ def find_blocking_reason_in(
         or find_gil_wait(view)
         or _find_device_wait(view)
         or (Wait("itself", _format_running_frame(view)) if view.running else None)
-        or _find_syscall_wait(view, family, around)
+        or _find_syscall_wait(view, family, around, depth)
         or Wait("unknown", view.wchan or view.call_name)
     )
     pids = [looks[-1].pid for looks in family]
@@ -386,13 +389,14 @@ def _find_peer_wait(view: ProcessSnapshot) -> Wait | None:
 
 
 def _find_syscall_wait(
-    view: ProcessSnapshot, family: Sequence[Sequence[Look]], around: ProcessContext
+    view: ProcessSnapshot, family: Sequence[Sequence[Look]], around: ProcessContext, depth: int
 ) -> Wait | None:
     """What the system call is about."""
     name = view.call_name
     pids = [looks[-1].pid for looks in family]
-    if name in CHILD_WAIT_CALLS:
-        return _make_child_wait(view, family)
+    direct = [looks[-1] for looks in family if looks[-1].ppid == view.look.pid]
+    if name in CHILD_WAIT_CALLS or waits_for_children(view.look, direct):
+        return _make_child_wait(view, direct, family, around, depth)
     if name in SLEEP_CALLS:
         return _make_sleep_wait(view, family)
     if is_between_calls(view.look):
@@ -412,6 +416,10 @@ def _find_syscall_wait(
     descriptors = view.call.descriptors if view.call else ()
     readers = list_readers(view.look.pid, (looks[-1] for looks in family))
     named = choose_descriptor_wait(descriptors, view.look, pids, readers)
+    if named is not None and named.kind == "process":
+        ends = list_ends_among(descriptors, named.what, set(pids))
+        chosen = _choose_among(ends, family, around, depth)
+        named = named if chosen is None else replace(named, pid=chosen.pid)
     if named is None and name in POLL_CALLS | TRANSFER_CALLS:
         mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
         queue = find_queue_wait(view.call, view.look, pids, mine)
@@ -488,18 +496,31 @@ def _reads_by_python(view: ProcessSnapshot) -> bool:
     return python is not None and _PYTHON_SOCKETS.search(python.file) is not None
 
 
-def _make_child_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait:
+def _choose_among(
+    pids: Collection[int], family: Sequence[Sequence[Look]], around: ProcessContext, depth: int
+) -> Look | None:
+    """Return which of the processes `pids` of a family is waited for, where any of them may be."""
+    known = {lks[-1].pid: lks for lks in family if lks[-1].pid in pids and lks[-1].state != "Z"}
+
+    def find_wait(one: Look) -> Wait:
+        return find_blocking_reason_of_child(known[one.pid], around, _DEPTH)
+
+    looks = [one[-1] for one in known.values()]
+    return choose_awaited(looks if depth < _DEPTH else looks[:1], find_wait)
+
+
+def _make_child_wait(
+    view: ProcessSnapshot,
+    direct: Sequence[Look],
+    family: Sequence[Sequence[Look]],
+    around: ProcessContext,
+    depth: int,
+) -> Wait:
     """Return the wait for the child that wait4 or waitid names, for any if it names none."""
-    args = view.call.args if view.call else ()
-    wanted = 0
-    if view.call_name == "waitid" and len(args) > 1 and args[0] == 1:  # P_PID
-        wanted = args[1]
-    elif view.call_name == "wait4" and args and 0 < args[0] < 1 << 31:
-        wanted = args[0]
-    direct = [looks[-1] for looks in family if looks[-1].ppid == view.look.pid]
+    wanted = read_wanted_child(view.call)
     child = next((lk for lk in direct if lk.pid == wanted), None)
     if child is None and not wanted:
-        child = next((lk for lk in direct if lk.state != "Z"), None)
+        child = _choose_among({lk.pid for lk in direct}, family, around, depth)
     if child is not None:
         return Wait("process", "", child.pid, child.name)
     return Wait("process", f"its child {wanted}" if wanted else "any child", wanted or None)

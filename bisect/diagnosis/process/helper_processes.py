@@ -20,6 +20,7 @@ from ...base.identity import ProcessId
 from ...base.library_functions import Role, has_role
 from ...base.process_facts import Frame, Look, Thread
 from ...base.process_roles import find_actor, runs_method
+from ...base.process_roles import is_idle_worker as is_idle_worker_of_ray
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from .blocked_syscalls import WRITE_CALLS, list_awaited_pids
@@ -93,6 +94,8 @@ _WORKERS = (
 )
 
 # What a worker without a task does, and who calls that where workers are a library's.
+_FUTURES = "concurrent/futures/_base.py"
+_POOLS = ("concurrent/futures/process.py", "concurrent/futures/thread.py")
 _TAKES_A_TASK = (
     (re.compile(r"(?:multiproc?ess(?:ing)?|loky\S*)/queues\.py$"), re.compile("get")),
     (re.compile(r"multiproc?ess(?:ing)?/connection\.py$"), re.compile(r"_?recv\w*|_?poll")),
@@ -282,7 +285,7 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
         for f in python
         for file, functions in _WORKERS
     )
-    if not pooled:
+    if not pooled and not _waits_for_an_executor(view, python):
         return None
     known = [lks[-1] for lks in family if lks[-1].name == view.look.name or lks[-1].threads]
     servers = {one.pid for one in known if _serves(one)}  # of multiprocessing: they do no task
@@ -295,6 +298,17 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     halted = [lk for lk in mine if is_halted(lk)]
     working = [lk for lk in mine if not is_idle_worker(lk)]
     return next(iter(halted or working or mine), None)
+
+
+def _waits_for_an_executor(view: ProcessSnapshot, python: Sequence[Frame]) -> bool:
+    """Return whether a thread waits for a future where a process pool is the only executor at work:
+    a thread of the pool's manages its workers, and none is of a pool of threads.
+    """
+    if not any(_FUTURES in one.file for one in python[:3]):
+        return False
+    files = {one.file for thread in view.threads for one in thread.frames if not one.native}
+    pools = {name for name in _POOLS if any(name in file for file in files)}
+    return pools == {_POOLS[0]}
 
 
 def waits_for_ray(frames: Sequence[Frame]) -> bool:
@@ -316,7 +330,10 @@ def _find_actor_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
         one for one in actors if runs_method(find_actor(one.command)) or _is_actor_at_work(one)
     ]
     if not at_work:
-        return None
+        # Before its first task a worker may stand in a hook of the job (worker_process_setup_hook).
+        hooked = [looks[-1] for looks in family if is_idle_worker_of_ray(looks[-1].command)]
+        one = next((one for one in hooked if _is_actor_at_work(one)), None)
+        return Wait("process", "", one.pid, one.name) if one is not None else None
     chosen = min(at_work, key=_order_actors)
     last = _follow_calls(view.frames, at_work) if _rank_actor(chosen) >= _ASKS_OTHERS else None
     if last is not None:
@@ -438,7 +455,8 @@ def is_idle_worker(look: Look) -> bool:
     if _serves(look):
         return True
     waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
-    if not waits:
+    # What it unpickles there may be of the job, and run its code.
+    if not waits or any(frame_owner(one, "") == "user" for one in python[: waits[-1]]):
         return False
     takes_for = python[waits[-1] + 1 :]
     loops = [n for n, f in enumerate(takes_for) if _matches(f, _LOOPS_OF_WORKERS)]

@@ -7,12 +7,17 @@ way, for the reader, nobody ever writes. A pipe with a name is left out: anybody
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 from ...base.process_facts import Descriptor, Look
+from ...base.verdict_facts import Wait
 from .blocked_syscalls import POLL_CALLS, READ_CALLS
 from .frames import is_service_thread
+from .helper_processes import is_idle_worker
 from .process_snapshot import ProcessSnapshot
 
 _MOST_ENDS = 64  # of a pipe, that a look names: there may be more
+_MOST_COMPARED = 32  # processes, any of which may be meant
 
 
 def find_writers(view: ProcessSnapshot) -> tuple[str, tuple[int, ...]] | None:
@@ -64,3 +69,30 @@ def only_main_thread_acts(look: Look) -> bool:
         if call is None or call.name != "futex" or call.timeout is not None:
             return False
     return True
+
+
+def choose_awaited(looks: Sequence[Look], find_wait: Callable[[Look], Wait]) -> Look | None:
+    """Return which of several processes is waited for, where any of them may be meant (the end of
+    any child, whoever writes into a pipe): one that stands still by itself, before one that waits
+    for another of these, one that sleeps, and one that is idle. `find_wait`: what one waits for.
+    None of none.
+    """
+    if len(looks) < 2:
+        return next(iter(looks), None)
+    pids = {one.pid for one in looks}
+
+    def order(one: Look) -> int:
+        wait = find_wait(one)
+        if is_idle_worker(one) or (wait.kind == "socket" and " LISTEN" in wait.detail):
+            return 3
+        if wait.kind == "sleep":
+            return 2
+        return int(wait.pid in pids - {one.pid})
+
+    return min(looks[:_MOST_COMPARED], key=order)
+
+
+def list_ends_among(descriptors: Iterable[Descriptor], path: str, pids: set[int]) -> set[int]:
+    """Return which of the processes `pids` have the other end of the pipe called `path`."""
+    named = (one for one in descriptors if one.path == path and one.kind in ("pipe", "fifo"))
+    return {pid for one in named for pid in one.other_ends} & pids

@@ -21,8 +21,8 @@ from .public_calls import find_group_wait
 # How main threads wait for connections: socketserver, an event loop, multiprocessing's managers.
 _TAKES_CONNECTIONS = (
     (re.compile(r"/(?:socketserver|http/server)\.py$"), re.compile("serve_forever")),
+    (re.compile(r"/multiproc?ess(?:ing)?/managers\.py$"), re.compile("serve_forever|accepter")),
     (re.compile(r"/asyncio/(?:base_events|runners)\.py$"), re.compile("run_\\w+|_run_once|run")),
-    (re.compile(r"/multiproc?ess(?:ing)?/managers\.py$"), re.compile("serve_forever")),
     (re.compile(r"/(?:uvloop|uvicorn)/\S+$"), re.compile("run|serve")),
 )
 
@@ -142,5 +142,5 @@ def takes_connections(thread: Thread, of_each: bool = False) -> bool:
     return any(
         file.search(one.file) and names.fullmatch(unqualified_name(one.name))
         for one in inside
-        for file, names in (_TAKES_CONNECTIONS[:1] if of_each else _TAKES_CONNECTIONS)
+        for file, names in (_TAKES_CONNECTIONS[:2] if of_each else _TAKES_CONNECTIONS)
     )

@@ -287,3 +287,23 @@ def test_an_actor_that_died_while_nobody_waits_for_it_is_no_cause() -> None:
 def test_a_program_that_only_uses_ray_somewhere_waits_for_no_place() -> None:
     found = causes_of(one("step STD/queue.py:171", "Queue.get STD/queue.py:171"))
     assert not set(SHOWS) & set(found)
+
+
+def test_a_worker_that_stands_in_a_hook_before_its_first_task_is_waited_for() -> None:
+    """worker_process_setup_hook, of a runtime_env: its title is that of an idle one."""
+    hooked = actor(
+        "ray::IDLE",
+        "register train.py:14",
+        "load_and_execute_setup_hook SP/ray/_private/runtime_env/setup_hook.py:201",
+        "<module> SP/ray/_private/workers/default_worker.py:318",
+    )
+    loop = ("Worker.main_loop SP/ray/_private/worker.py:1069",)
+    idle = actor("ray::IDLE", *loop, pid=401)
+    about, (facts,) = in_cluster(one(*GET), CLUSTER, idle, hooked)
+    scene = scene_of((about, [facts]))
+    wait = scene.verdict.waits_for
+    assert wait is not None
+    assert wait.pid == hooked.pid
+    about, (facts,) = in_cluster(one(*GET), CLUSTER, idle)
+    wait = scene_of((about, [facts])).verdict.waits_for
+    assert wait is None or wait.pid is None

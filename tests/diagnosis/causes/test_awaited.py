@@ -344,3 +344,22 @@ def test_of_a_job_inside_of_the_job_the_rank_that_keeps_the_others_is_told() -> 
     meets = replace(ALL_REDUCE, pid=302, ppid=300)
     found = causes_of((job(), [first(waits, agent, sleeps, meets), rank(1, ALL_REDUCE)]))
     assert "evaluate (train.py:27), in python (301)" in found["child-process-stuck"].why
+
+
+def test_a_rank_that_serves_a_manager_itself_asks_none() -> None:
+    """Its other threads wait for the requests of clients, or answer one."""
+    one = look(
+        "Condition.wait STD/threading.py:327",
+        "Queue.get STD/queue.py:171",
+        "main train.py:29",
+        args=FOREVER,
+    )
+    one = beside(one, ("Thread-1", ("Server.serve_forever STD/multiprocessing/managers.py:176",)))
+    one = beside(one, ("accepter", ("Server.accepter STD/multiprocessing/managers.py:189",)))
+    answers = (
+        "Queue.get STD/queue.py:171",
+        "Server.serve_client STD/multiprocessing/managers.py:273",
+    )
+    one = beside(one, ("MainProcess", answers))
+    found = causes_of(beside_a_waiting_rank(one))
+    assert not {"manager-waits", "thread-stuck", "nobody-sends"} & {*found}

@@ -206,3 +206,21 @@ def test_what_runs_between_fork_and_exec_has_the_locks_of_its_parent() -> None:
     assert "lock-after-fork" in found
     assert "self-deadlock" not in found
     assert "lock-after-fork" not in causes_of(parent(reads, reads))
+
+
+def test_what_the_job_has_forked_itself_is_known_by_the_kernel() -> None:
+    """os.fork leaves no frame, and setproctitle no word of the command."""
+    imports = native(
+        look(
+            "_ModuleLock.acquire <frozen>:120",
+            "serve train.py:25",
+            "main train.py:42",
+            pid=300,
+            ppid=100,
+            args=FOREVER,
+        ),
+        *LOCK,
+    )
+    forked = replace(imports, is_forked=True)
+    assert "lock-after-fork" in causes_of(parent(forked))
+    assert "lock-after-fork" not in causes_of(parent(imports))
