@@ -180,7 +180,7 @@ LAUNCHED_CASES: tuple[OwnCase, ...] = (
             *((n, _SAMPLES) for n in (2, 3)),
         ),
         culprit=1,
-        causes=("lock-not-to-be-had", "self-deadlock", "dead-owner"),
+        causes=("slots-not-given-back", "lock-not-to-be-had", "self-deadlock", "dead-owner"),
         at="acquire|read",
     ),
     # Its numbers are none, and the thread that is to report them waits on, when all is over.

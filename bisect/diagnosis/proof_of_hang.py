@@ -32,7 +32,8 @@ _ABSENT_AFTER = 60.0
 _PROVING = {
     "a lock, or what it protects, belongs to one that is gone": (
         *("stale-build-lock", "lock-file-left", "dead-owner", "dead-producer"),
-        *("tokenizers-after-fork", "rust-pool-after-fork", "thread-lost-by-fork"),
+        *("slots-not-given-back", "thread-lost-by-fork"),
+        *("tokenizers-after-fork", "rust-pool-after-fork"),
         *(
             "lock-after-fork",
             "worker-dead",

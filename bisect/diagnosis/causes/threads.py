@@ -36,6 +36,7 @@ _HANDS_OVER = (
     (r"/threading\.py", "wait|wait_for"),
     (r"concurrent/futures/_base\.py", "result|wait"),
 )
+_SEMAPHORE = (r"/threading\.py", "acquire")  # its locks and conditions acquire in C
 _OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
 _RESULT = (r"concurrent/futures/_base\.py", "result")
 _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
@@ -208,6 +209,32 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     if find_role(scene.frames, Role.MEETS_WORKERS) is not None:
         return None  # threads in C++ give it
     return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
+
+
+def _waits_for_a_slot(scene: Scene) -> Found | None:
+    """A rank waits, without a limit, to be let in by a semaphore of its threads (acquire)."""
+    view = scene.view
+    main = view.main if view is not None else None
+    if view is None or main is None or is_forked(view) or not _for_ever(_kernel(scene, main)):
+        return None
+    frame = find_frame(tuple(f for f in scene.frames if not f.native)[:3], *_SEMAPHORE)
+    outside = (one for one in scene.python if not re.search(r"(?:^|/)threading\.py$", one.file))
+    outer = next(outside, None)
+    if frame is None or outer is None:
+        return None
+    place = format_frame(outer)
+    return Found(f"it waits in {format_frame(frame)}, called by {place}", {"place": place})
+
+
+def _nobody_gives_back(scene: Scene) -> Found | None:
+    """No other thread is there that could give a slot back: each that there is asks for one too."""
+    if found := no_other_thread_works(scene):
+        return found
+    side = find_side_threads(scene)
+    frames = [tuple(f for f in one.frames if not f.native)[:3] for one in side]
+    if not side or not all(find_frame(one, *_SEMAPHORE) for one in frames):
+        return None
+    return Found(f"{len(side)} other threads wait for a semaphore as well")
 
 
 def find_catching_loop(scene: Scene) -> Frame | None:
@@ -405,6 +432,7 @@ CAUSES = (
             also(a_thread_ended, 0.5),
             unless(_its_loop_takes_tasks),
             unless(blocks_its_own_loop),
+            unless(_waits_for_a_slot),
         ),
         why="It waits in {place} for what another thread is to give, and {gone}: an exception in a "
         "thread ends that thread alone.",
@@ -413,6 +441,19 @@ CAUSES = (
             "queue.get(timeout=60), and a look whether the thread lives: an error, not silence",
         ),
         references=("huggingface/datasets#3148",),
+    ),
+    KnownCause(
+        id="slots-not-given-back",
+        title="all slots of a semaphore are taken, and nobody is there to give one back",
+        signs=(need(_waits_for_a_slot, 0.5), need(_nobody_gives_back, 0.5)),
+        why="{place} asks a threading.Semaphore to be let in, and no thread is there that could let "
+        "it: each acquire() without its release(), as where an error comes between the two, or a "
+        "thread ends, keeps a slot for good.",
+        avoid=(
+            "`with semaphore:` in place of acquire() and release(): it gives back after an error",
+            "semaphore.acquire(timeout=60): an error in place of silence",
+        ),
+        references=("https://docs.python.org/3/library/threading.html#semaphore-objects",),
     ),
     KnownCause(
         id="pool-waits-for-itself",

@@ -75,6 +75,30 @@ def dead_producer() -> Facts:
     return job(), [rank(0, GETS), held(1)]
 
 
+SLOT = look(
+    "Condition.wait STD/threading.py:327",
+    "Semaphore.acquire STD/threading.py:479",
+    "read readers.py:24",
+    "main train.py:43",
+    call="futex",
+)
+
+
+def slots_not_given_back() -> Facts:
+    return job(), [rank(0, SLOT), held(1)]
+
+
+def test_who_is_to_be_let_in_by_a_semaphore_waits_for_no_producer() -> None:
+    found = causes_of(slots_not_given_back())
+    assert "dead-producer" not in found
+    assert "read (readers.py:24)" in found["slots-not-given-back"].why
+    works = beside(SLOT, ("reader", ("load data.py:3", "Thread.run STD/threading.py:982")))
+    assert "slots-not-given-back" not in causes_of((job(), [first(works), held(1)]))
+    frames = ("Condition.wait STD/threading.py:327", "Semaphore.acquire STD/threading.py:479")
+    asks = beside(SLOT, ("reader", (*frames, "Thread.run STD/threading.py:982")))
+    assert "slots-not-given-back" in causes_of((job(), [first(asks), held(1)]))
+
+
 def pool_waits_for_itself() -> Facts:
     return job(), [first(beside(RESULT, ("ThreadPoolExecutor-0_0", NESTED))), held(1)]
 
@@ -102,6 +126,7 @@ SHOWS: Shows = {
     "self-deadlock": self_deadlock,
     "lock-order": lock_order,
     "dead-producer": dead_producer,
+    "slots-not-given-back": slots_not_given_back,
     "pool-waits-for-itself": pool_waits_for_itself,
     "event-loop": event_loop,
     "tasks-await-one-another": tasks_in_a_ring,
