@@ -14,6 +14,7 @@ At one line of a program each rank has one group, and all members of that group 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -107,6 +108,7 @@ def find_disagreement(
     roots: dict[RankId, _Meaning] = {}
     groups: dict[RankId, _Meaning] = {}
     local: dict[RankId, LocalGroup] = {}
+    made_now: dict[RankId, _Meaning] = {}
     refuted: set[RankId] = set()
     for place in places:
         view = views[place.rank]
@@ -117,7 +119,9 @@ def find_disagreement(
             roots[place.rank] = _word_root(place, root, last)
             if _is_done_there(root, place.rank, last, logs.get(root.rank, ())):
                 refuted.add(place.rank)
-        if group := _read_made_group(frames) or _read_used_group(last, members.get(place.rank)):
+        if group := _read_made_group(frames):
+            made_now[place.rank] = group
+        if group := group or _read_used_group(last, members.get(place.rank)):
             groups[place.rank] = group
         if made := find_local_group(frames):
             local[place.rank] = made
@@ -127,6 +131,7 @@ def find_disagreement(
         or _compare_known_groups(members, calls)
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
+        or _find_members_elsewhere(made_now, places, logs)
     )
 
 
@@ -148,6 +153,45 @@ def _compare_known_groups(
         if found is not None and 2 * len(found.ranks) < len(made):
             return replace(found, about="made")
     return None
+
+
+def _find_members_elsewhere(
+    made: Mapping[RankId, _Meaning],
+    places: Sequence[CollectivePlace],
+    logs: Mapping[RankId, Sequence[Collective]],
+) -> Disagreement | None:
+    """Return which members of the group that ranks are making, all of them the same one, stand in
+    another call: they take the group for one of others, or have left its making out. Who is no
+    member is through with it at once. None where these are not fewer than who makes it, or where
+    logs say that none but its makers have come to it.
+    """
+    groups = {*made.values()}
+    if len(groups) != 1:
+        return None
+    (group,) = groups
+    numbers = [one.strip() for one in group.value.strip("[]").split(",")]
+    members = {int(one) for one in numbers if one.isdecimal()}
+    there = {place.rank: place for place in places if place.rank not in made}
+    away = tuple(sorted(rank for rank in there if rank in members))
+    if len(members) < len(numbers) or not 0 < len(away) < len(made):
+        return None
+    if logs:
+        counts = {r: sum(o.kind in GROUP_MAKING_KINDS for o in log) for r, log in logs.items()}
+        most = max(counts.get(rank, 0) for rank in made)
+        if not any(counts.get(rank, 0) >= most for rank in there):
+            return None
+    elsewhere = "; ".join(
+        f"{format_ranks([r for r in away if there[r].words == words])} {'is' if n == 1 else 'are'}"
+        f" not there: in {words}"
+        for words, n in Counter(there[rank].words for rank in away).items()
+    )
+    sentence = (
+        f"{begin_sentence(format_ranks(sorted(made)))} make group {group.about} of ranks "
+        f"{group.value}, and {elsewhere}"
+    )
+    others = tuple(place.rank for place in places if place.rank not in away)
+    about: Literal["made", "members"] = "made" if logs else "members"
+    return Disagreement(away, others, there[away[0]].call, sentence, about)
 
 
 def _compare_meanings(
@@ -327,6 +371,28 @@ def _read_meetings(
             return {}
         found[facts.rank] = _Meaning("store", place, f"look for the others at {place}")
     return found
+
+
+# Until another rank has told its address the store waits (torch/csrc/.../FileStore.cpp); who has all
+# addresses, as those of an earlier run, connects.
+_WAITS_FOR_KEYS = "FileStore::wait"
+_CONNECTS = re.compile(r"gloo::\S*(?:waitUntilConnected|Pair::connect)")
+
+
+def find_unshared_file(
+    ranks: Sequence[RankFacts], views: Mapping[RankId, ProcessSnapshot | None]
+) -> str:
+    """Return the file by which ranks of several machines look for one another, where all of the
+    world have come to it, and none finds the others: each machine has a file of its own under that
+    name. "" where it is not so.
+    """
+    met = {one.value for one in _read_meetings(ranks, views).values()}
+    if len(met) != 1 or len({facts.host for facts in ranks}) < 2:
+        return ""
+    seen = [views[facts.rank] for facts in ranks]
+    native = [f.name for view in seen if view is not None for f in view.frames if f.native]
+    connects = any(_CONNECTS.search(name) for name in native)
+    return "" if connects and not any(_WAITS_FOR_KEYS in name for name in native) else met.pop()
 
 
 def _read_meeting_place(frames: Iterable[Frame]) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from ...base.addresses import is_loopback, port_of
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
+from ..disagreements import find_unshared_file
 from ..other_nodes import NodeRendezvous, find_node_rendezvous
 from ..process.blocked_syscalls import hears_other_hosts
 from ..rendezvous_claims import number
@@ -121,6 +122,17 @@ def _had_a_group(scene: Scene) -> bool:
     return further is not None or any(
         operation.done for r in scene.ranks for log in r.collectives for operation in log.operations
     )
+
+
+def finds_no_shared_file(scene: Scene) -> Found | None:
+    """Ranks of several machines have all come to one file:// store, and find none of the others."""
+    file = find_unshared_file(scene.ranks, scene.views)
+    if not file:
+        return None
+    hosts = sorted({facts.host for facts in scene.ranks})
+    named = ", ".join(hosts[:4]) + (" ..." if len(hosts) > 4 else "")
+    sentence = f"all {len(scene.ranks)} ranks, on {named}, wait for the others at {file}"
+    return Found(sentence, {"file": file, "folder": file.rpartition("/")[0] or "/"})
 
 
 def _a_node_is_lost(scene: Scene) -> Found | None:
@@ -261,6 +273,18 @@ CAUSES = (
             "a path of a file:// store is made once, before a rank changes its folder",
         ),
         references=("pytorch/pytorch#53395",),
+    ),
+    KnownCause(
+        id="store-file-not-shared",
+        title="each machine has a file of its own where the ranks are to meet",
+        signs=(need(finds_no_shared_file, 0.8),),
+        why="The ranks meet by {file}, which is on a disk of each machine: what one writes into it "
+        "the others never read.",
+        avoid=(
+            "a file on a disk that all nodes share: findmnt -T {folder}, on each of them",
+            "init_method='env://', with MASTER_ADDR and MASTER_PORT: nothing has to be shared",
+        ),
+        references=("diux-dev/cluster#12", "pytorch/pytorch#48704"),
     ),
     KnownCause(
         id="master-is-loopback",

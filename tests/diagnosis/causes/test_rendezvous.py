@@ -75,6 +75,13 @@ def foreign_store() -> Facts:
     return job(), ranks
 
 
+def store_file_not_shared() -> Facts:
+    one = with_locals(
+        look(*MAKES_GROUP), "init_process_group", init_method="file:///tmp/meet", world_size=2
+    )
+    return job(), [rank(n, one, host=f"n{n}") for n in (0, 1)]
+
+
 SHOWS: Shows = {
     "duplicate-rank": duplicate_rank,
     "more-joins-than-world": more_joins_than_world,
@@ -83,6 +90,7 @@ SHOWS: Shows = {
     "master-is-loopback": master_is_loopback,
     "node-lost": node_lost,
     "foreign-store": foreign_store,
+    "store-file-not-shared": store_file_not_shared,
 }
 
 
