@@ -236,7 +236,7 @@ LAUNCHED_CASES: tuple[OwnCase, ...] = (
             "-x MASTER_ADDR=n1 -x MASTER_PORT=29400 $PYTHON mpi_train.py"
         ),
         before=((2, _SHELL_WAITS),),
-        causes=("other-node-missing", "rank-never-started", "child-program", "child-process-stuck"),
+        causes=("host-starts-nobody", "other-node-missing", "rank-never-started", "child-program"),
         causes_by_stacks=("", "node-lost"),
         says="n3",
     ),

@@ -41,7 +41,7 @@ from .answer import (
     hang_lines,
     moving_lines,
 )
-from .inquiry import Inquiry, ask_nodes
+from .inquiry import EndedRanks, Inquiry, ask_nodes
 from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job, find_jobs
 from .judgement import Judgement, judge_nodes
@@ -111,14 +111,52 @@ async def ask_launched_hosts(question: Question) -> HostsAnswer:
     else:
         job = find_launched_hosts(question.clients, question.own, question.only)
     began = time.monotonic()
-    answers = await ask_nodes(job, _HOSTS_LIMIT)
+    if not question.may_end:
+        return await _hear_hosts(job, await ask_nodes(job, _HOSTS_LIMIT), began)
+    inquiry = Inquiry(job, _HOSTS_LIMIT)
+    found = HostsAnswer()
+    try:
+        found = await _hear_hosts(job, await inquiry.ask(), began)
+    finally:
+        holds = found.judged is not None
+        if not holds:
+            await inquiry.close()
+    return replace(found, held=HeldInquiry(inquiry)) if holds else found
+
+
+class HeldInquiry:
+    """Hosts that have answered, and wait for what is to be done with their ranks."""
+
+    def __init__(self, inquiry: Inquiry) -> None:
+        self._inquiry = inquiry
+
+    async def end_ranks(self) -> list[str]:
+        """End the ranks that were seen there; return what each host says, in sentences."""
+        return [_word_end(one) for one in await self._inquiry.end_ranks()]
+
+    async def let_go(self) -> None:
+        """Leave them, and end all connections. May be called twice."""
+        await self._inquiry.close()
+
+
+def _word_end(one: EndedRanks) -> str:
+    pids = ", ".join(map(str, one.ended)) or "nobody, they were gone"
+    left = ", ".join(map(str, one.left))
+    there = f"; still there, in the kernel (state D): {left}" if left else ""
+    return f"{one.node.name}: {one.trouble or f'ended {pids}{there}'}"
+
+
+async def _hear_hosts(job: RemoteJob, answers: Sequence[NodeAnswer], began: float) -> HostsAnswer:
     if not any(one.facts and one.facts.ranks and not _only_helps(one.facts) for one in answers):
         idle = [one.node.name for one in answers if one.has_no_job or one.facts]
         silent = [one for one in answers if one.facts is None and not one.has_no_job]
         troubles = [f"{one.node.name} is not seen: {one.trouble}" for one in silent]
         said = [f"no rank of the job runs on {', '.join(idle)}"] if idle else []
         trouble = "; ".join([*said, *troubles[:2]]) or "no rank runs there"
-        return HostsAnswer(trouble=trouble, starts_nobody=(*said, *troubles) if idle else ())
+        starts_nobody = (*said, *troubles) if idle else ()
+        return HostsAnswer(
+            trouble=trouble, starts_nobody=starts_nobody, silent=name_silent_hosts(silent)
+        )
     found = await _judge_hosts(job, answers, began)
     if found.moving:
         moves = [facts for facts in found.ranks if facts.rank in found.moving]
@@ -133,6 +171,17 @@ def _only_helps(node: NodeFacts) -> bool:
     """Return whether all that runs there is what starts ranks for a launcher elsewhere (orted)."""
     helper = os.path.basename(node.command[0]) if node.command else ""
     return node.launcher is not None and any(helper in one.helpers for one in LAUNCHERS)
+
+
+_SILENT = re.compile(r"no answer within|timed out|No route|refused|is down|reset|closed")
+
+
+def name_silent_hosts(answers: Sequence[NodeAnswer]) -> dict[str, str]:
+    """Return the hosts among these that did not answer, and what came instead; not those that
+    refuse us for what we are: they may well let a launcher in.
+    """
+    silent = (one for one in answers if one.facts is None and not one.has_no_job)
+    return {one.node.name: one.trouble for one in silent if _SILENT.search(one.trouble)}
 
 
 _ASK_LIMIT = 240.0  # seconds for a person to say whether the ranks are to be ended
@@ -199,7 +248,9 @@ def judge_answers(
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
     notes += [f"nothing of the job runs on {name}" for name in idle]
     lost = list_lost_nodes(nodes, unseen, addresses or {})
-    found = judge_nodes(nodes, notes, now, lost)
+    start_nobody = bool(nodes) and all(node.launcher is not None for node in nodes)
+    silent = name_silent_hosts(unseen) if start_nobody else {}
+    found = judge_nodes(nodes, notes, now, lost, silent)
     if idle and not unseen and not found.moving:
         missed = judge_nodes(add_ranks_of_idle_hosts(nodes, idle), notes, now)
         # Who stands still by itself is to blame, whoever has ended before, perhaps well.

@@ -373,7 +373,7 @@ def _read_meetings(
     return found
 
 
-# Until another rank has told its address the store waits (torch/csrc/.../FileStore.cpp); who has all
+# Until another rank has told its address the store waits (c10d's FileStore.cpp); who has all
 # addresses, as those of an earlier run, connects.
 _WAITS_FOR_KEYS = "FileStore::wait"
 _CONNECTS = re.compile(r"gloo::\S*(?:waitUntilConnected|Pair::connect)")

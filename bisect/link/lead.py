@@ -156,6 +156,12 @@ class Lead:
         self._beating = self._beating or asyncio.create_task(self._beat())
         return int(server.sockets[0].getsockname()[1])
 
+    @property
+    def places(self) -> list[Address]:
+        """Where it listens."""
+        names = [one.getsockname() for server in self._servers for one in server.sockets]
+        return [(str(name[0]), int(name[1])) for name in names]
+
     def close(self, why: str = "") -> None:
         """Hear nobody any more; nodes are told."""
         self._send_all(Leave(why))

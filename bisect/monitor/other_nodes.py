@@ -33,6 +33,7 @@ from ..link.node import NodeLink
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
+    NeighbourSearch,
     WaitingNodes,
     are_on_one_machine,
     find_local_token,
@@ -75,6 +76,7 @@ class OtherNodes:
         """Nothing is said before begin()."""
         self._job = job
         self._lead: Lead | None = None  # where rank 0 is here
+        self._search: NeighbourSearch | None = None
         self._next: NextLead | None = None
         self._joint: JointJudgement | None = None  # made by us, who lead
         self._token = b""
@@ -142,6 +144,8 @@ class OtherNodes:
             self._lead.close()
         if self._next is not None:
             await self._next.end()
+        if self._search is not None:
+            self._search.end()
 
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
@@ -172,6 +176,13 @@ class OtherNodes:
             )
         else:
             self._lead = lead
+            self._search = NeighbourSearch(credentials.job)
+            await self._search.be_found(lambda _: self._name_lead(lead))
+
+    def _name_lead(self, lead: Lead) -> tuple[str, Address] | None:
+        """Return this node and where it leads, None once the nodes of all ranks have come."""
+        places = [] if lead.are_all_there else lead.places
+        return (str(self._job.place["host"]), places[0]) if places else None
 
     def make_lead(self, credentials: Credentials) -> Lead:
         """Return a lead that hears nobody yet."""
@@ -214,11 +225,21 @@ class OtherNodes:
         self._say_if_alone()
         credentials = self._credentials()
         if credentials.can_prove:
-            return await self.list_addresses(), credentials
+            asked = await self._ask_neighbours(credentials)
+            return [*await self.list_addresses(), *asked], credentials
         if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
             self._has_looked_up = True
             await self.list_addresses()
         return (), credentials
+
+    async def _ask_neighbours(self, credentials: Credentials) -> list[Address]:
+        """Return where those listen who say that they lead, where nobody does so at the address
+        that this node was given: it may be wrong here, or lead nowhere.
+        """
+        if self._lead is not None or self.link is None or self.link.was_led:
+            return []
+        self._search = self._search or NeighbourSearch(credentials.job)
+        return [place for one in await self._search.ask() for place in one.places]
 
     async def _read_token(self) -> str:
         """Return the token that the lead has left for nodes that share its run folder, or that are

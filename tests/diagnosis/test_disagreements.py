@@ -328,7 +328,9 @@ def test_where_each_machine_has_its_own_file_nobody_is_to_blame() -> None:
 
 
 def test_who_connects_by_a_file_has_found_it() -> None:
-    one = with_native(joins("file:///tmp/meet/job"), "gloo::transport::tcp::Pair::waitUntilConnected")
+    one = with_native(
+        joins("file:///tmp/meet/job"), "gloo::transport::tcp::Pair::waitUntilConnected"
+    )
     ranks = [replace(still(n, one), host=f"n{n + 1}") for n in range(3)]
     found = judge_job(job("late", 3), ranks).cause
     assert found is not None

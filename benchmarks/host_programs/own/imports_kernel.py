@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, "/tmp/site")
 
-import fastnorm  # noqa: E402
+import fastnorm
 
 torch.set_num_threads(1)
 

@@ -173,6 +173,8 @@ def test_where_no_host_has_a_rank_that_is_said_and_daemons_are_none(
         "no rank of the job runs on n1, n2",
         "n3 is not seen: no answer",
     )
+    late = asked(monkeypatch, ("n2", None, NO_JOB), ("n3", None, "no answer within 20 s"))
+    assert late.silent == {"n3": "no answer within 20 s"}
     nobody = asked(monkeypatch, ("n1", None, "Permission denied"))
     assert (nobody.starts_nobody, bool(nobody.trouble)) == ((), True)
 
