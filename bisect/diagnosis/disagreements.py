@@ -128,7 +128,7 @@ def find_disagreement(
     calls = {place.rank: place.call for place in places}
     return (
         _compare_local_groups(local, calls)
-        or _compare_known_groups(members, calls)
+        or _compare_known_groups(members, calls, made_now)
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
         or _find_members_elsewhere(made_now, places, logs)
@@ -136,10 +136,13 @@ def find_disagreement(
 
 
 def _compare_known_groups(
-    known: Mapping[RankId, Mapping[str, Sequence[int]] | None], calls: Mapping[RankId, str]
+    known: Mapping[RankId, Mapping[str, Sequence[int]] | None],
+    calls: Mapping[RankId, str],
+    made_now: Mapping[RankId, _Meaning],
 ) -> Disagreement | None:
     """Return which ranks have made, as their logs say, a group of some that has other members under
-    its name elsewhere, wherever they stand by now; None where they are not the fewer.
+    its name elsewhere, wherever they stand by now; None where they are not the fewer, and no rank
+    makes now, under another name, what they have made under this one.
     """
     names = {name for groups in known.values() for name in groups or () if name.isdecimal()}
     for name in sorted(names - {DEFAULT_GROUP}, key=int):
@@ -149,8 +152,12 @@ def _compare_known_groups(
             for rank, members in made.items()
             if (shown := f"[{', '.join(map(str, members))}]")
         }
-        found = _compare_meanings("members", meanings, calls) if {*made} <= {*calls} else None
-        if found is not None and 2 * len(found.ranks) < len(made):
+        later = {one.value for one in made_now.values() if one.about != name}
+        refuted = {rank for rank, one in meanings.items() if one.value in later}
+        if not {*made} <= {*calls}:
+            continue
+        found = _compare_meanings("members", meanings, calls, refuted)
+        if found and (2 * len(found.ranks) < len(made) or {*found.ranks} <= refuted):
             return replace(found, about="made")
     return None
 

@@ -406,3 +406,15 @@ def test_so_they_were_where_nobody_stands_in_one_of_them_any_more() -> None:
     assert judge_job(job("late", 3), later).ranks.culprit == (2,)
     two = [knows(0, ALL_REDUCE, {"1": (0, 1)}), knows(1, ALL_REDUCE, {"1": (1, 2)})]
     assert judge_job(job("late", 2), two).ranks.culprit != (1,)  # which of two nobody can tell
+
+
+def test_who_makes_now_what_one_of_two_has_made_before_tells_which_of_them_is_wrong() -> None:
+    """Ranks 0 and 2 met in a group of one name by chance; rank 1 makes its second one."""
+    ranks = [
+        knows(0, BARRIER, {"1": (0, 1)}),
+        knows(1, makes("2", "[1, 2]"), {}),
+        knows(2, BARRIER, {"1": (1, 2)}),
+    ]
+    assert judge_job(job("late", 3), ranks).ranks.culprit == (2,)
+    ranks[1] = knows(1, makes("2", "[0, 2]"), {})
+    assert judge_job(job("late", 3), ranks).ranks.culprit != (2,)

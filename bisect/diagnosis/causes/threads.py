@@ -447,7 +447,7 @@ CAUSES = (
         title="all slots of a semaphore are taken, and nobody is there to give one back",
         signs=(need(_waits_for_a_slot, 0.5), need(_nobody_gives_back, 0.5)),
         why="{place} asks a threading.Semaphore to be let in, and no thread is there that could "
-        "let it: each acquire() without its release(), as where an error comes between the two, or a "
+        "let it: each acquire() without its release(), as where an error comes between, or a "
         "thread ends, keeps a slot for good.",
         avoid=(
             "`with semaphore:` in place of acquire() and release(): it gives back, error or not",
