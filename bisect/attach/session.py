@@ -47,6 +47,7 @@ from .jobs import FoundJobs, Job, find_jobs
 from .judgement import Judgement, judge_nodes
 from .node_facts import NodeFacts, look_at_job
 from .nodes import (
+    Node,
     NodeAnswer,
     RemoteJob,
     add_ranks_of_idle_hosts,
@@ -121,18 +122,20 @@ async def ask_launched_hosts(question: Question) -> HostsAnswer:
         holds = found.judged is not None
         if not holds:
             await inquiry.close()
-    return replace(found, held=HeldInquiry(inquiry)) if holds else found
+    own = job.nodes[0] if question.own else None
+    return replace(found, held=HeldInquiry(inquiry, own)) if holds else found
 
 
 class HeldInquiry:
     """Hosts that have answered, and wait for what is to be done with their ranks."""
 
-    def __init__(self, inquiry: Inquiry) -> None:
-        self._inquiry = inquiry
+    def __init__(self, inquiry: Inquiry, own: Node | None) -> None:
+        """`own` is this machine, where it was asked too: its ranks are ended with the command."""
+        self._inquiry, self._own = inquiry, own
 
     async def end_ranks(self) -> list[str]:
         """End the ranks that were seen there; return what each host says, in sentences."""
-        return [_word_end(one) for one in await self._inquiry.end_ranks()]
+        return [_word_end(one) for one in await self._inquiry.end_ranks(self._own)]
 
     async def let_go(self) -> None:
         """Leave them, and end all connections. May be called twice."""

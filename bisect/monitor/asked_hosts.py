@@ -10,6 +10,7 @@ beside the socket of the watcher.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _SELDOM = 600.0  # seconds between two questions, at the most
 _SHARE = 1 / 2  # of the time that the command has run: so long is not asked again
+_HEED_LIMIT = 15.0  # seconds beyond that for a monitor to look, and to close its job
 _MOST_FILE = 1 << 22  # bytes
 # What tells a run from others on its host, and is the same on all (an assignment in a command).
 _OF_A_RUN = ("MASTER_PORT", "PMIX_NAMESPACE")
@@ -137,9 +139,15 @@ class AskedHosts:
         if not self._its.heard.is_held_back:
             await let_go(answer)
             return
-        if not await self._close(outside, answer) and not answer.goes_on:
-            answer = HostsAnswer(goes_on="a rank may go on by itself before long")
-        self._tell_monitors(answer)
+        if not await self._close(outside, answer, tells=True):
+            why = answer.goes_on or "a rank may go on by itself before long"
+            self._tell_monitors(HostsAnswer(goes_on=why))
+
+    async def _wait_for_monitors(self) -> None:
+        """Wait until a monitor ends its job by what it was told: it looks each --stall."""
+        until = time.monotonic() + self._its.around.stall + _HEED_LIMIT
+        while not (self._its.heard.ends or self._its.has_ended) and time.monotonic() < until:
+            await asyncio.sleep(0.1)
 
     async def take_back(self) -> None:
         """Ask once more, now and then: what was said of them is void where a rank goes on."""
@@ -189,9 +197,12 @@ class AskedHosts:
         await let_go(answer)
         return None
 
-    async def _close(self, outside: LauncherSnapshot, answer: HostsAnswer | None) -> bool:
+    async def _close(
+        self, outside: LauncherSnapshot, answer: HostsAnswer | None, tells: bool = False
+    ) -> bool:
         """Say the verdict on all hosts, where there is one, and end the ranks there, if they are to
-        be; those that this host shows are ended with the command.
+        be; those of this host are ended with the command. `tells`: monitors here are told first,
+        and close their jobs: else they would take what is ended for a crash.
         """
         if answer is None or answer.judged is None:
             return False
@@ -203,6 +214,10 @@ class AskedHosts:
             self.has_judged = True
             is_to_end = self._its.around.on_hang == "end" and verdict.outcome == "hang"
             await self._its.close(outside, told, is_to_end)
+            if tells:
+                self._tell_monitors(answer)
+            if tells and is_to_end:
+                await self._wait_for_monitors()
             if is_to_end and answer.held is not None:
                 for said in await answer.held.end_ranks():
                     print_line(said)

@@ -77,6 +77,15 @@ def are_on_one_machine(places: Sequence[Address]) -> bool:
     return bool(places) and all(is_loopback(host) for host, _ in places)
 
 
+def is_own_address(address: str) -> bool:
+    """Return whether an address is one of this machine's: nothing else can listen at it here."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as one:
+        one.bind((address, 0))
+        return not address.startswith("0.")
+    return False
+
+
 async def resolve_places(places: Sequence[Address]) -> dict[str, list[Address]]:
     """Return by name the addresses and ports of places; nothing of a name that is not known."""
     found: dict[str, list[Address]] = {}

@@ -40,6 +40,7 @@ from .lead_address import (
     find_name,
     format_token,
     is_out_of_reach,
+    is_own_address,
     list_lead_places,
     listen_at,
     make_credentials,
@@ -232,6 +233,12 @@ class OtherNodes:
             await self.list_addresses()
         return (), credentials
 
+    async def _may_be_led_from_here(self) -> bool:
+        """Return whether the lead may be on this machine: by its name, or by its address."""
+        if are_on_one_machine(self._list_places()):
+            return True
+        return any(is_own_address(host) for host, _ in await self.list_addresses())
+
     async def _ask_neighbours(self, credentials: Credentials) -> list[Address]:
         """Return where those listen who say that they lead, where nobody does so at the address
         that this node was given: it may be wrong here, or lead nowhere.
@@ -250,7 +257,7 @@ class OtherNodes:
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                 path = folder / TOKEN_FILE
                 token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
-        if not token and are_on_one_machine(self._list_places()):
+        if not token and await self._may_be_led_from_here():
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):
                 own = self._credentials().job
                 token = await call_with_limit(find_local_token, own, limit=FILE_LIMIT)

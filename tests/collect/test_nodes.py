@@ -491,7 +491,7 @@ def test_who_waits_at_a_host_of_the_job_of_which_nobody_tells_is_not_to_blame() 
     for came, culprit in ((accepted("10.0.0.3:40000"), ()), (accepted("10.0.0.2:41002"), (1,))):
         found = judge_nodes(JointNodes([serves(came), second]), "still").verdict
         assert found.ranks.culprit == culprit
-        assert 1 in (found.ranks.waiting if not culprit else culprit)
+        assert 1 in (culprit or found.ranks.waiting)
 
 
 def test_a_verdict_that_was_given_on_more_nodes_than_have_left_anything_stands() -> None:
