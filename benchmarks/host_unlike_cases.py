@@ -66,6 +66,24 @@ while True:
         late.popleft()
 " &"""
 
+# What an earlier job has left: its rank 0, which serves a store at the port of this one.
+_OLD_STORE = """\
+python -c "
+import time, torch.distributed as dist
+store = dist.TCPStore('0.0.0.0', 29400, is_master=True, wait_for_workers=False)
+time.sleep(100000)
+" &"""
+_KIT = (
+    "mkdir /tmp/kit && printf 'import torch.distributed as dist\\n\\n"
+    "def evaluate(loss, step):\\n    dist.all_reduce(loss)\\n%s' > /tmp/kit/teamkit.py"
+)
+_BEST = "    best = [step]\\n    dist.broadcast_object_list(best, 0)\\n"
+_ACCELERATE = (
+    "accelerate launch %s --machine_rank=0 --main_process_ip=n1 --main_process_port=29400 "
+    "--mixed_precision=no --dynamo_backend=no prepared_model.py"
+)
+_OF_TWO = "--multi_gpu --num_machines=2 --num_processes=2"
+
 UNLIKE_CASES: tuple[OwnCase, ...] = (
     # Each machine has its own /tmp: all ranks look for the others in a file that is theirs alone,
     # and none is more to blame than another.
@@ -146,6 +164,55 @@ UNLIKE_CASES: tuple[OwnCase, ...] = (
         causes=("master-unroutable", "store-not-reached"),
         at="init_process_group|TCPStore",
         says="fd77::1|IPv6",
+    ),
+    # Rank 0 cannot serve the store and fails; the others meet at the one that is there, alone.
+    OwnCase(
+        name="own-old-store",
+        program="gloo_plain",
+        kind="raises",
+        nodes=3,
+        command="python gloo_plain.py",
+        before=((0, _OLD_STORE), (0, "sleep 8")),
+        culprit=0,
+        on_host="n1",
+        outcomes=_ANY,
+        causes=("port-in-use", "port-taken"),
+        causes_by_stacks=("rank-never-started", "rank-left", "rank-died", "other-node-missing"),
+    ),
+    # n3 has the package of last week, whose evaluation broadcasts nothing.
+    OwnCase(
+        name="own-old-code",
+        program="kit_evaluation",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "kit_evaluation"),
+        before=((0, _KIT % _BEST), (1, _KIT % _BEST), (2, _KIT % "")),
+        culprit=2,
+        causes=_MISMATCH,
+        at="barrier",
+    ),
+    # The queue gives n2 less time: it is done while the others go on.
+    OwnCase(
+        name="own-time-budget",
+        program="time_budget",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "time_budget"),
+        environ={0: {"BUDGET": "20"}, 1: {"BUDGET": "12"}, 2: {"BUDGET": "20"}},
+        culprit=1,
+        causes=("uneven-rounds", "uneven-batches", "other-round", *_MISMATCH),
+        at="barrier",
+    ),
+    # n2 was told that it is the only machine: it trains alone, and ends well.
+    OwnCase(
+        name="own-lone-accelerate",
+        program="prepared_model",
+        nodes=2,
+        agents=True,
+        command=_ACCELERATE % _OF_TWO,
+        commands={1: _ACCELERATE % "--cpu --num_machines=1 --num_processes=1"},
+        causes=("nodes-not-joined", "other-node-missing", "rendezvous-unreachable"),
+        says="1 of 2 nodes|n2",
     ),
     # ---- healthy -----------------------------------------------------------------------------
     OwnCase(
