@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.addresses import host_of, is_loopback
+from ..base.addresses import host_of, is_loopback, port_of
 from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
@@ -53,6 +53,7 @@ from .nodes import (
     add_ranks_of_idle_hosts,
     find_launched_hosts,
     find_slurm_job,
+    find_strangers,
     merge_nodes,
 )
 from .processes import ProcessTable
@@ -240,7 +241,9 @@ def judge_answers(
     """Return the judgement on what the machines that answered tell. `addresses` are those of
     machines that refused to be asked, as far as they are known.
     """
-    nodes = merge_nodes([_facts_by_asked_name(one) for one in answers if one.facts is not None])
+    seen = [_facts_by_asked_name(one) for one in answers if one.facts is not None]
+    strangers = find_strangers(seen)
+    nodes = merge_nodes([one for one in seen if one not in strangers])
     if job.is_slurms:
         nodes = [replace(node, command=_command_with_srun(node, len(job.nodes))) for node in nodes]
     unseen = [one for one in answers if not one.facts and not one.has_no_job]
@@ -250,6 +253,8 @@ def judge_answers(
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
     notes += [f"nothing of the job runs on {name}" for name in idle]
+    notes += map(_word_stranger, strangers)
+    idle += [one.host for one in strangers]
     lost = list_lost_nodes(nodes, unseen, addresses or {})
     start_nobody = bool(nodes) and all(node.launcher is not None for node in nodes)
     silent = name_silent_hosts(unseen) if start_nobody else {}
@@ -268,6 +273,17 @@ def judge_answers(
     if (unseen or idle) and verdict.outcome == "hang" and is_absent:
         verdict = replace(verdict, outcome="silent")
     return replace(found, verdict=verdict)
+
+
+def _word_stranger(node: NodeFacts) -> str:
+    """Return what is said of a process that is of no rank of the job."""
+    pid, words = node.ranks[0].pid, join_lines(" ".join(mask_command(node.command)))[:80]
+    ports = {port_of(s.local) for s in node.ranks[0].looks[-1].sockets if s.state == "LISTEN"}
+    served = f", listens at port {', '.join(sorted(ports)[:3])}" if ports else ""
+    return (
+        f"nothing of the job runs on {node.host}: process {pid} ({words}) has no rank's number, is "
+        f"older than the ranks{served}"
+    )
 
 
 _RESOLVE_LIMIT = 3.0  # seconds
