@@ -143,10 +143,13 @@ def cannot_meet(agents: Mapping[str, Sequence[Look]]) -> bool:
     others = [one for one in _IN_COMMON if one != _ENDPOINT]
     places = [find_meeting_place(one) for one in commands.values() if _is_served_once(one)]
     ports = {port_of(place) for place in places if place}
-    views = {host: merge_looks(looks) for host, looks in agents.items()}
-    found = {h: find_node_rendezvous(view) for h, view in views.items() if view is not None}
-    if _describe_own_places({h: one for h, one in found.items() if one is not None}):
-        return True
+    views = (merge_looks(looks) for looks in agents.values())
+    meetings = (find_node_rendezvous(view) for view in views if view is not None)
+    own = [
+        one.size for one in meetings if one is not None and one.others is not None and _is_own(one)
+    ]
+    if len(own) > 1 and len(agents) >= max(own):
+        return True  # all are there, each on its own machine
     return len(ports) > 1 or bool(list_disagreements(commands, others))
 
 

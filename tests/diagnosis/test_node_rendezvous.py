@@ -66,6 +66,8 @@ def test_agents_that_each_meet_on_their_own_machine_never_meet() -> None:
     one = agent(OWN, *JOINING, sockets=(LISTENS, LOCAL, HEARD))
     assert cannot_meet({"n1": [one], "n2": [one]})
     assert not cannot_meet({"n1": [one]})
+    of_three = replace(one, command=("torchrun", "--nnodes=3", *OWN[2:]))
+    assert not cannot_meet({"n1": [of_three], "n2": [of_three]})  # one more is told of as well
     (note,) = compare_agents({"n1": [one], "n2": [one]})[1]
     assert note == "localhost:29655 is each machine itself: n1, n2 each wait there for the others"
     cause = causes_of((job("still"), [rank(0, one)]))["nodes-not-joined"]

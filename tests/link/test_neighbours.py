@@ -57,8 +57,20 @@ def test_who_leads_another_job_or_none_does_not_answer() -> None:
 
 
 def test_what_is_no_answer_is_none() -> None:
-    right = {"t": "here", "job": "a", "name": "n1", "host": "10.0.0.1", "port": 29408}
-    wrong = [{"job": "b"}, {"t": "where"}, {"port": 0}, {"port": "1"}, {"host": None}]
+    right: dict[str, object] = {
+        "t": "here",
+        "job": "a",
+        "name": "n1",
+        "host": "10.0.0.1",
+        "port": 29408,
+    }
+    wrong: list[dict[str, object]] = [
+        {"job": "b"},
+        {"t": "where"},
+        {"port": 0},
+        {"port": "1"},
+        {"host": None},
+    ]
     assert _read_answer(json.dumps(right).encode(), "a", "10.0.0.9") is not None
     for change in wrong:
         assert _read_answer(json.dumps(right | change).encode(), "a", "10.0.0.9") is None

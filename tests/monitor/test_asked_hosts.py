@@ -15,7 +15,7 @@ import pytest
 from hangbisect.base.client_program import SshClient, read_ssh_client
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.rank_facts import JobFacts
-from hangbisect.base.verdict_facts import Ranks
+from hangbisect.base.verdict_facts import Outcome, Ranks
 from hangbisect.diagnosis.verdict_skeleton import make_verdict_skeleton
 from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.front.watcher_socket import ALL_HOSTS
@@ -41,7 +41,7 @@ class Held:
         self.done.append("let go")
 
 
-def closed(on_hang: str, outcome: str, may_go_on: bool = False) -> list[str]:
+def closed(on_hang: str, outcome: Outcome, may_go_on: bool = False) -> list[str]:
     """Return what becomes of the ranks on other hosts at a verdict."""
     verdict = replace(SKELETON, outcome=outcome)
     held = Held()
