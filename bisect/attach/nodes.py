@@ -60,8 +60,9 @@ def find_strangers(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     ranks = [facts for one in others for facts in one.ranks if facts.pid is not None]
     if not ranks or not all(map(_has_number, ranks)) or any(one.launcher for one in others):
         return []
-    oldest = max(one.age for one in others)
-    return [one for one in alone if one.age > oldest + _OLDER]
+    # As all began to look at one moment: they have looked for different times since.
+    oldest = max(one.age - one.span for one in others)
+    return [one for one in alone if one.age - one.span > oldest + _OLDER]
 
 
 def _has_number(facts: RankFacts) -> bool:
