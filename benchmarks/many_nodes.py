@@ -23,8 +23,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from attach_nodes import make_rank
 from hangbisect.base.checkpoints import STARTUP
@@ -123,7 +125,7 @@ async def lead_nodes(args: argparse.Namespace) -> int:
         lead.close()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     culprit = judged.verdict.ranks.culprit if judged.verdict else ()
-    report = len(make_body(MadeUpNode(0, args)._report))
+    report = len(make_body(MadeUpNode(0, args).said))
     size = (folder / "verdict.json").stat().st_size / 1e6 if judged.verdict else 0.0
     print(
         f"{args.nodes} nodes of {args.ranks} ranks: joined in {took:.1f} s ({joined:.2f} s of a "
@@ -138,48 +140,89 @@ async def lead_nodes(args: argparse.Namespace) -> int:
 # ---- the nodes -----------------------------------------------------------------------------------
 
 
+@dataclass
+class Told:
+    """What a node says of its ranks: its report, and what it tells of each when it is asked."""
+
+    report: dict[str, Any]
+    summaries: list[LookSummary]
+    looks: dict[int, bytes]  # by rank
+    alike: dict[int, str]  # by rank
+
+
+def make_up(args: argparse.Namespace, host: str, ranks: tuple[int, ...]) -> Told:
+    """Return what a node with these ranks says, by the code of a node's end (link/node.py)."""
+    world = args.nodes * args.ranks
+    facts = [replace(make_rank(n, n == world // 3), host=host) for n in ranks]
+    told = JobFacts(
+        ended="still",
+        pipeline="startup",
+        command=("torchrun", "train.py"),
+        attempt=0,
+        world_size=world,
+        local_ranks=ranks,
+        table=STARTUP,
+        now=104.0,
+        started=10.0,
+        package="/opt/hangbisect",
+        still=60.0,
+        to_verdict=1.3,
+    )
+    record = make_node_record(host, told, facts, NodeClock(104.0, time.time()))
+    summaries = [LookSummary((one,)) for one in facts]
+    looks = [RankLooks(one.ranks[0], one.looks[0], one.parts) for one in summaries]
+    report = Report(0, record, judge_job(told, facts), "still", looks=0)
+    alike = list_alike(report, summaries) if world > MOST_WHOLE else {}
+    kinds = tuple(RankKind(rank, kind) for rank, kind in alike.items())
+    said = encode(replace(report, looks=len(looks) - len(alike), alike=kinds))
+    bodies = [make_body(encode(one)) for one in looks]
+    return Told(said, summaries, dict(zip(ranks, bodies, strict=True)), alike)
+
+
+# A node whose ranks all wait is made up once; every other such node says the same of ranks of its
+# own. Their numbers in it stand nowhere else, nor do their pids without the last figure
+# (diagnosis_scale.py).
+_ANY_RANK, _ANY_HOST = 77_777_776, "n-any"
+_PIDS_OVER_RANKS = 1000
+
+
+@cache
+def make_up_any(nodes: int, ranks: int) -> str:
+    """Return as JSON what a node whose ranks all wait reports."""
+    args = argparse.Namespace(nodes=nodes, ranks=ranks)
+    return json.dumps(make_up(args, _ANY_HOST, tuple(range(_ANY_RANK, _ANY_RANK + ranks))).report)
+
+
 class MadeUpNode:
-    """One node: it says what a node's end of the link says (link/node.py), with all of it made
-    ready before: on a real job each node does that on a machine of its own.
+    """One node: it says what a node's end of the link says, with all of it made ready before: on a
+    real job each node does that on a machine of its own.
     """
 
     def __init__(self, number: int, args: argparse.Namespace) -> None:
-        self._port, world = args.port, args.nodes * args.ranks
-        ranks = tuple(range(number * args.ranks, (number + 1) * args.ranks))
-        host = f"n{number:04}"
-        self._join = Join(str(number), host, f"process {number}", ranks, world)
-        words = tuple(RankWord(one, "runs", "9 WandbLogger created") for one in ranks)
+        self._args, world = args, args.nodes * args.ranks
+        self._ranks = tuple(range(number * args.ranks, (number + 1) * args.ranks))
+        self._host = f"n{number:04}"
+        self._join = Join(str(number), self._host, f"process {number}", self._ranks, world)
+        words = tuple(RankWord(one, "runs", "9 WandbLogger created") for one in self._ranks)
         self._digest = make_body(encode(Digest(words)))
-        facts = [replace(make_rank(n, n == world // 3), host=host) for n in ranks]
-        told = JobFacts(
-            ended="still",
-            pipeline="startup",
-            command=("torchrun", "train.py"),
-            attempt=0,
-            world_size=world,
-            local_ranks=ranks,
-            table=STARTUP,
-            now=104.0,
-            started=10.0,
-            package="/opt/hangbisect",
-            still=60.0,
-            to_verdict=1.3,
-        )
-        record = make_node_record(host, told, facts, NodeClock(104.0, time.time()))
-        verdict = judge_job(told, facts)
-        self._told = [LookSummary((one,)) for one in facts]
-        looks = [RankLooks(one.ranks[0], one.looks[0], one.parts) for one in self._told]
-        report = Report(0, record, verdict, "still", looks=0)
-        alike = list_alike(report, self._told) if world > MOST_WHOLE else {}
-        kinds = tuple(RankKind(rank, kind) for rank, kind in alike.items())
-        self._report = encode(replace(report, looks=len(looks) - len(alike), alike=kinds))
-        self._looks = {rank: make_body(encode(one)) for rank, one in zip(ranks, looks, strict=True)}
-        self._alike = alike
         self._channel: Channel | None = None
+        if world <= MOST_WHOLE or world // 3 in self._ranks:
+            self.said = self._told.report
+            return
+        said = make_up_any(args.nodes, args.ranks).replace(_ANY_HOST, self._host)
+        for n, rank in enumerate(self._ranks):
+            said = said.replace(str(_ANY_RANK + n), str(rank))
+            pids = _PIDS_OVER_RANKS + _ANY_RANK + n
+            said = said.replace(str(pids), str(_PIDS_OVER_RANKS + rank))
+        self.said = json.loads(said)
+
+    @cached_property
+    def _told(self) -> Told:
+        return make_up(self._args, self._host, self._ranks)
 
     async def run(self) -> None:
         """Talk to the lead."""
-        channel = self._channel = await open_channel("127.0.0.1", self._port, LIMIT)
+        channel = self._channel = await open_channel("127.0.0.1", self._args.port, LIMIT)
         await channel.greet(OURS)
         channel.send(encode(self._join))
         telling = asyncio.create_task(self._tell(channel))
@@ -201,9 +244,9 @@ class MadeUpNode:
             self.report(message["inquiry"])
         elif message["t"] == "want" and message.get("ranks"):
             for rank in message["ranks"]:
-                channel.send_body(self._looks[rank])
+                channel.send_body(self._told.looks[rank])
         elif message["t"] == "want":
-            for one in self._told:
+            for one in self._told.summaries:
                 stacks, texts = one.give_details(message.get("stacks", ()), message.get("pids", ()))
                 if stacks or texts:
                     channel.send(encode(LookDetails(stacks, texts)))
@@ -213,12 +256,13 @@ class MadeUpNode:
         """Tell what this node sees; ask for a verdict where nobody asked (0)."""
         assert self._channel is not None
         clock = {"monotonic": time.monotonic(), "wall": time.time()}
-        record = {**self._report["record"], "clock": clock}
+        record = {**self.said["record"], "clock": clock}
         told = {"inquiry": inquiry, "asks": not inquiry, "record": record}
-        self._channel.send({**self._report, **told})
-        for rank, body in self._looks.items():
-            if rank not in self._alike:
-                self._channel.send_body(body)
+        self._channel.send({**self.said, **told})
+        if self.said["looks"]:
+            for rank, body in self._told.looks.items():
+                if rank not in self._told.alike:
+                    self._channel.send_body(body)
 
 
 async def be_nodes(args: argparse.Namespace) -> int:

@@ -112,6 +112,10 @@ async def look_at_job(
 
     def descendants() -> Mapping[int, int]:
         below = family(roots)
+        # A rank that is the first process of a container has adopted the monitor that watches it.
+        watchers = {pid for pid in below if pid in processes and processes[pid].is_monitor}
+        watchers |= family(watchers).keys()
+        below = {pid: root for pid, root in below.items() if pid not in watchers}
         shown = {pid: below[pid] for pid in leave_out_services(below)}
         if len(roots) == 1 and len(shown) == len(below):  # a driver of Ray, perhaps
             shown = {**dict.fromkeys(find_actors(roots[0]), roots[0]), **shown}

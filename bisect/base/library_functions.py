@@ -448,6 +448,7 @@ def find_library_functions(file: str, name: str) -> tuple[LibraryFunction, ...]:
     return tuple(row for n, f, row in _compile_patterns() if n.fullmatch(own) and f.search(file))
 
 
+@lru_cache(maxsize=1 << 16)
 def has_role(file: str, name: str, role: Role) -> bool:
     """Return True if a function has a role."""
     return any(role in row.roles for row in find_library_functions(file, name))

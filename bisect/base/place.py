@@ -6,6 +6,7 @@ Lightning's own launch sets LOCAL_RANK and WORLD_SIZE alone (subprocess_script.p
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 import socket
@@ -79,12 +80,14 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         world = _get_number(environ, names.world_size, 1) if is_rank else 1
         local_rank = _get_number(environ, names.local_rank, rank)
         local_world = (launcher_env.local_size(environ, dialect) if dialect else None) or world
-    counted = dialect is None or joined or _is_counted(environ, dialect, world)
+    pid, started = _launcher(names.rank if dialect else None, environ)
+    # Ranks that are started in containers of their own on one machine do not see each other.
+    container = _name_container() if dialect and not joined and pid == 0 else ""
+    counted = dialect is None or joined or _is_counted(environ, dialect, world, container)
     attempt = _get_number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
     node = launcher_env.node(environ, dialect) if dialect else 0
     is_part = world > local_world or not counted
-    name = _node_name(node) if is_part and dialect else ""
-    pid, started = _launcher(names.rank if dialect else None, environ)
+    name = _node_name(node, container) if is_part and dialect else ""
     identity = (
         os.getuid(),
         *(environ.get(name) for words in DIALECTS.values() for name in words.job),
@@ -92,7 +95,7 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
         environ.get("MASTER_PORT"),
         node if node is not None else name,
         attempt,
-        (pid, started) if not joined else None,
+        (pid or container, started) if not joined else None,
     )
     return Place(
         rank=rank,
@@ -117,16 +120,29 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     )
 
 
-def _is_counted(environ: Mapping[str, str], dialect: str, world: int) -> bool:
+def _is_counted(environ: Mapping[str, str], dialect: str, world: int, container: str) -> bool:
     local_size = launcher_env.local_size(environ, dialect)
-    return bool(local_size) or world == 1 or launcher_env.is_on_one_machine(environ)
+    is_here = launcher_env.is_on_one_machine(environ) and not container
+    return bool(local_size) or world == 1 or is_here
 
 
-def _node_name(node: int | None) -> str:
-    """Return the name of a part of the job, by the launcher's number of the node or its host."""
+def _node_name(node: int | None, container: str) -> str:
+    """Return the name of a part of the job, by the launcher's number of the node or its host; with
+    the namespace of pids of a container, which may have its host's name.
+    """
     if node is None:
-        return re.sub(r"[^\w.-]", "_", socket.gethostname())[:64] or "here"
+        host = re.sub(r"[^\w.-]", "_", socket.gethostname())[:64] or "here"
+        return f"{host}-{container}" if container else host
     return str(node) if node else ""
+
+
+def _name_container() -> str:
+    """Return the number of our namespace of pids, "" where it is not told."""
+    try:
+        return re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))
+    except OSError as error:
+        raise_if_of_the_job(error)
+        return ""
 
 
 def parent_of(pid: int) -> int:
@@ -248,7 +264,7 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
     """Return pid and start time of the process that started the ranks.
 
     That is the first ancestor without this rank's own number in its environment: between it and
-    us may stand shells and wrappers, which have it.
+    us may stand shells and wrappers, which have it, and such in which it was set.
     """
     pid = os.getppid()
     if pid == 1 and "TORCHELASTIC_RUN_ID" in environ and not _runs_launcher(1):
@@ -257,7 +273,33 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
         mine = f"{variable}={environ[variable]}".encode()
         while pid > 1 and mine in _environ_of(pid):
             pid = parent_of(pid)
+        if environ.get("MASTER_PORT"):  # it tells the jobs apart that one process starts
+            pid = _skip_starters_of_one_rank(pid, environ.get(FRONT_VARIABLE, ""))
     return pid, read_start_time(pid)
+
+
+def _skip_starters_of_one_rank(pid: int, front: str) -> int:
+    """Return the first process from `pid` upwards that starts more than one rank, as far as one can
+    tell: none is a shell that runs a single command (`sh -c`, as subprocess does with shell=True),
+    or that its shell made of itself for a part in brackets or before a pipe. It is a launcher, or
+    else what is watched, below `hangbisect run`, which has the pid `front`: between may be a script
+    for each rank.
+    """
+    while pid > 1:
+        words, parent = _command_of(pid), parent_of(pid)
+        if parent <= 1 or str(parent) == front or Ancestor({}, tuple(words)).is_part_of_launcher:
+            break
+        is_of_one = _runs_one_command(words) or words == _command_of(parent)
+        if not front and not (is_of_one and launcher_env.is_shell(words)):
+            break
+        pid = parent
+    return pid
+
+
+def _runs_one_command(shell: Sequence[str]) -> bool:
+    """Return whether a shell was given its command as a word: `sh -c`, `bash -lc`, `bash -e -c`."""
+    options = itertools.takewhile(lambda word: word.startswith("-"), shell[1:])
+    return any(not word.startswith("--") and word.endswith("c") for word in options)
 
 
 def _variables_of(pid: int) -> dict[str, str]:

@@ -419,9 +419,8 @@ def _find_libraries(case: Case) -> set[str]:
     """Return the libraries that the job is seen to use: by what ranks told of their versions, and
     by the files in their stacks.
     """
-    found = set(case.job.versions)
-    for facts in case.ranks:
-        for look in facts.looks[-1:]:
-            for frame in (frame for thread in look.threads for frame in thread.frames):
-                found.update(frame.file.split("/")[:-1])
-    return found
+    last = [look for facts in case.ranks for look in facts.looks[-1:]]
+    # The ranks of a large job share their stacks, each of which is one object.
+    stacks = {id(thread.frames): thread.frames for look in last for thread in look.threads}
+    files = {frame.file for frames in stacks.values() for frame in frames}
+    return {*case.job.versions, *(folder for file in files for folder in file.split("/")[:-1])}

@@ -65,9 +65,11 @@ def find_ranks_held_by_gpu(job: JobFacts, ranks: Sequence[RankFacts]) -> frozens
     Of a GPU that several ranks were given, or that none is known to use, nothing follows.
     """
     found = set(_find_own_kernels(ranks))
-    for host in dict.fromkeys(facts.host for facts in ranks):
+    by_host: dict[str, list[RankFacts]] = {}
+    for facts in ranks:
+        by_host.setdefault(facts.host, []).append(facts)
+    for host, there in by_host.items():
         machine = job.machine_of(host)
-        there = [facts for facts in ranks if facts.host == host]
         gone = [gpu for gpu in machine.gpus if gpu.state in GONE]
         gone += [g for e in machine.gpu_errors if _ends_work(e) and (g := find_gpu(machine, e.bus))]
         for gpu in gone:

@@ -16,7 +16,7 @@ from ..base.rank_facts import RankFacts
 from ..base.words import format_ranks
 from .collectives.common_path import find_collective_place
 from .process.blocked_syscalls import POLL_CALLS
-from .process.frames import format_frame, frame_owner
+from .process.frames import format_frame, frame_owner, keep_by_stack
 from .process.process_snapshot import ProcessSnapshot
 from .process.public_calls import find_group_wait
 from .rank_waits import POLLS, RankWait
@@ -56,7 +56,7 @@ def find_other_round(
         if view is not None and _may_be_with_neighbours(facts.rank, view, package):
             return None
         frames = view.frames if view is not None else ()
-        places[facts.rank] = tuple(f for f in frames if frame_owner(f, package) == "user")
+        places[facts.rank] = _select_own_frames(frames, package)
     if _are_some_not_there(places, waits):
         return None
     if len({tuple(map(_name_place, frames)) for frames in places.values()}) != 1:
@@ -67,6 +67,11 @@ def find_other_round(
         if found is not None:
             return replace(found, is_passed=_is_passed(places, waits))
     return None
+
+
+@keep_by_stack
+def _select_own_frames(frames: tuple[Frame, ...], package: str) -> tuple[Frame, ...]:
+    return tuple(frame for frame in frames if frame_owner(frame, package) == "user")
 
 
 def _are_some_not_there(ranks: Iterable[RankId], waits: Mapping[RankId, RankWait]) -> bool:

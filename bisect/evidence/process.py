@@ -180,10 +180,13 @@ def family(roots: Iterable[int]) -> dict[int, int]:
     """Return the descendants of `roots`, each with the nearest root above it, in one pass.
 
     Roots are not in it, unless they are gone. A child whose parent ended is no descendant any
-    more (see `marked`).
+    more (see `marked`). Nor are this process and what it has started, which the first process of
+    a container adopts, and that may be a rank.
     """
     parents = {pid: found.ppid for pid in list_pids() if (found := read_stat(pid))}
     tops = set(roots)
+    if os.getpid() not in tops:
+        parents.pop(os.getpid(), None)
     found_in: dict[int, int] = {}
     for pid in parents:
         path, at = [], pid
@@ -207,7 +210,8 @@ def walk_up(pid: int, most: int) -> Iterator[int]:
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
-    """Return the pids of what is below `roots`, without a pass over all processes.
+    """Return the pids of what is below `roots`, without a pass over all processes, and without this
+    process and what it has started (see `family`).
 
     /proc/PID/task/TID/children lists the children of a thread (proc(5); CONFIG_PROC_CHILDREN);
     where the kernel has no such file, all processes are asked.
@@ -218,7 +222,7 @@ def descendants(roots: Iterable[int]) -> list[int]:
         below = _children(waiting.pop())
         if below is None:
             return sorted(family(roots))
-        new = [pid for pid in below if pid not in found]
+        new = [pid for pid in below if pid not in found and pid != os.getpid()]
         found += new
         waiting += new
     return found

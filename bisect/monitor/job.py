@@ -353,7 +353,9 @@ class Job:
         first to ask for a number gets it, and has it in each of its attempts.
         """
         mark = os.environ.get(OUTER_VARIABLE)
-        who = f"launcher-{self.place['launcher_pid']}"
+        # A script may start several at once, which have a port each; torchrun's attempts have too.
+        port = "" if "TORCHELASTIC_RUN_ID" in os.environ else os.environ.get("MASTER_PORT", "")
+        who = f"launcher-{self.place['launcher_pid']}{port and f'-{port}'}"
         if not self.place["launcher"]:
             who = str(self.place["job"])
         node = f"{name}-" if (name := self.place["node_name"]) else ""  # each counts for itself

@@ -209,6 +209,16 @@ def test_what_is_below_a_process(shell: tuple[subprocess.Popen[str], int, int]) 
     assert family([1 << 30]) == {}
 
 
+def test_what_is_below_another_process_is_never_we_or_what_we_started(
+    shell: tuple[subprocess.Popen[str], int, int],
+) -> None:
+    """A rank that is the first process of a container adopts its own monitor."""
+    process, child, below = shell
+    ours = {os.getpid(), process.pid, child, below}
+    assert not ours & {*family([os.getppid()]), *descendants([os.getppid()])}
+    assert ours - {os.getpid()} <= set(family([os.getpid()]))
+
+
 def test_a_child_whose_parent_has_ended_is_found_by_its_mark(start: Start) -> None:
     program = (
         "import os, time\n"

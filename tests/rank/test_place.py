@@ -143,6 +143,23 @@ def test_a_rank_never_stands_outside_of_its_world() -> None:
     assert place.world_size >= 2
 
 
+def test_ranks_in_containers_of_their_own_are_nodes_and_those_in_one_container_are_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the first process of a container, and of `docker exec`, the parent is no number there."""
+    by_hand = BY_HAND | {"MASTER_ADDR": "127.0.0.1"}
+    monkeypatch.setattr(os, "getppid", lambda: 0)
+    here = [find_place(by_hand | {"RANK": rank}) for rank in ("0", "1")]
+    assert here[0].job == here[1].job
+    assert not here[0].counted
+    assert here[0].node_name.startswith(f"{socket.gethostname()}-")
+    monkeypatch.setattr(os, "readlink", lambda path: "pid:[4026531837]")
+    elsewhere = find_place(by_hand)
+    assert elsewhere.node_name == f"{socket.gethostname()}-4026531837"
+    assert elsewhere.job != here[0].job
+    assert find_place(by_hand | {"LOCAL_WORLD_SIZE": "2"}).counted
+
+
 # ---- real processes ---------------------------------------------------------------------------
 
 ASK = """
@@ -217,6 +234,57 @@ def test_of_ranks_that_a_script_starts_it_is_the_command_that_is_watched(
     environ[FRONT_VARIABLE] = "4194305"  # that is no pid (man 5 proc, pid_max)
     answer = ask(start, "sh", script, sys.executable, "-c", ASK, package, **environ)
     assert answer["command"][0] == Path(sys.executable).name
+
+
+SUBSHELLS = """
+for r in 0 1; do ( export RANK=$r; "$@" | cat ); done
+"""
+SHELL_OF_ITS_OWN = """
+for r in 0 1; do sh -ec 'RANK=$1; export RANK; shift; "$@"; exit $?' sh $r "$@"; done
+"""
+SCRIPT_OF_ITS_OWN = """
+[ $# -eq 0 ] || for r in 0 1; do sh "$0.rank" $r "$@"; done
+"""
+PROGRAM_OF_ITS_OWN = """
+for r in 0 1; do "$1" "$0.rank.py" $r "$@"; done
+"""
+ONE_RANK_OF_PYTHON = """
+import os, subprocess, sys
+subprocess.call(sys.argv[2:], env={**os.environ, "RANK": sys.argv[1]})
+"""
+ONE_RANK = 'RANK=$1; export RANK; shift; "$@"; exit $?'
+
+WATCHED = [SCRIPT_OF_ITS_OWN, PROGRAM_OF_ITS_OWN]
+
+
+@pytest.mark.parametrize("text", [SUBSHELLS, SHELL_OF_ITS_OWN, *WATCHED])
+def test_ranks_behind_shells_of_their_own_are_one_job(
+    start: Start, package: Path, tmp_path: Path, text: str
+) -> None:
+    """As `( RANK=1 python train.py | tee log.1 ) &` starts them, or a script for each of them."""
+    (tmp_path / "go.sh").write_text(text)
+    (tmp_path / "go.sh.rank").write_text(ONE_RANK)
+    (tmp_path / "go.sh.rank.py").write_text(ONE_RANK_OF_PYTHON)
+    environ = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    if text in WATCHED:  # of what nobody watches it is not known how far up it goes
+        environ[FRONT_VARIABLE] = str(os.getpid())
+    command = ("sh", tmp_path / "go.sh", sys.executable, "-c", ASK, package)
+    process = start(*command, env={**bare_environ(), **environ})
+    out, err = process.communicate(timeout=DEADLINE)
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert {answer["rank"] for answer in answers} == {0, 1}, err
+    assert {answer["launcher_pid"] for answer in answers} == {process.pid}
+    assert len({answer["job"] for answer in answers}) == 1
+
+
+def test_shells_without_a_port_of_their_ranks_may_be_of_several_jobs(
+    start: Start, package: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "go.sh").write_text(SUBSHELLS)
+    command = ("sh", tmp_path / "go.sh", sys.executable, "-c", ASK, package)
+    process = start(*command, env={**bare_environ(), "WORLD_SIZE": "2"})
+    out, err = process.communicate(timeout=DEADLINE)
+    assert len({json.loads(line)["job"] for line in out.splitlines()}) == 2, err
 
 
 def test_of_srun_on_another_machine_only_nodes_and_tasks_are_known() -> None:

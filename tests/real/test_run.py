@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -75,6 +76,21 @@ def test_a_script_of_the_users_own_that_hangs_is_seen_from_outside(jobs_here: Jo
     assert ended.clean, shown(ended)
     assert (ended.verdict["outcome"], ended.verdict["ranks"]["culprit"]) == ("hang", [1])
     assert (ended.run_dir / "stacks" / "rank-1.txt").exists()
+
+
+def test_a_rank_that_is_the_first_process_of_its_container_hangs(jobs_here: Jobs) -> None:
+    """It adopts its monitor, which is no child of the job's: what that does moves nothing."""
+    container = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if subprocess.run([*container, "true"], capture_output=True).returncode:
+        pytest.skip("needs a namespace of pids of its own")
+    folder = jobs_here.folder()
+    (folder / "train.py").write_text("import socket\na, b = socket.socketpair()\na.recv(1)\n")
+    rank = (sys.executable, str(folder / "train.py"))
+    watch = ("--stall", "4", "--on-hang", "end")
+    environ = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    variables = [f"{name}={value}" for name, value in environ.items()]
+    ended = start(jobs_here, "env", *variables, *container, *rank, watch=watch).end()
+    check(ended, "hang", culprit=[0])
 
 
 def test_a_users_own_job_is_reported_on_and_goes_on(jobs_here: Jobs) -> None:

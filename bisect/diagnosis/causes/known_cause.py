@@ -55,7 +55,8 @@ class Scene:
         told = sort_by_telling(self.verdict.ranks.culprit, self.situations)
         chosen = [r for rank in told if (r := self.rank(rank))]
         living = [r for r in chosen if r.looks and r.alive]
-        waiting = [r for r in self.ranks if r.rank in self.verdict.ranks.waiting and r.looks]
+        waits = {*self.verdict.ranks.waiting}
+        waiting = [r for r in self.ranks if r.rank in waits and r.looks]
         return next(iter([*living, *waiting, *chosen]), None)
 
     @cached_property

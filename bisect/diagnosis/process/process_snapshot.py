@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import wraps
+from typing import TypeVar
 
 from ...base.addresses import port_of
 from ...base.identity import ProcessId, RankId
@@ -12,6 +14,8 @@ from ...base.process_facts import Frame, Kernel, Look, Syscall, Thread
 from ...base.rank_facts import RankFacts
 from .blocked_syscalls import list_awaited_pids
 from .frames import drop_signal_handlers
+
+_T = TypeVar("_T")
 
 # A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells
 # which one it was. The same table serves where the kernel hides the call but not the place.
@@ -94,6 +98,21 @@ class ProcessSnapshot:
     def holds_gil(self) -> bool:
         """The main thread had the GIL in every look."""
         return self.owner is not None and self.owner == self.main
+
+
+def keep_in_view(find: Callable[[ProcessSnapshot], _T]) -> Callable[[ProcessSnapshot], _T]:
+    """Return a function that works out once what `find` says of a view, and keeps it there."""
+    name = f"_{find.__name__}"
+
+    @wraps(find)
+    def found(view: ProcessSnapshot, /) -> _T:
+        kept = view.__dict__
+        if name not in kept:
+            kept[name] = find(view)
+        answer: _T = kept[name]
+        return answer
+
+    return found
 
 
 def main_kernel(look: Look) -> Kernel | None:

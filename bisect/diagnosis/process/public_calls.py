@@ -29,8 +29,8 @@ from ...base.process_facts import Frame, Thread
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from .blocked_syscalls import PEER_WAIT_CALLS
-from .frames import format_frame, frame_owner, unqualified_name
-from .process_snapshot import ProcessSnapshot, merge_looks
+from .frames import format_frame, frame_owner, keep_by_stack, unqualified_name
+from .process_snapshot import ProcessSnapshot, keep_in_view, merge_looks
 
 
 @dataclass(frozen=True)
@@ -336,6 +336,7 @@ _JOINS_A_THREAD = re.compile(r"\bstd::thread::join\b|\bpthread_\w*join\w*")
 _NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
 
 
+@keep_in_view
 def find_group_wait(view: ProcessSnapshot) -> GroupWait | None:
     """Return in which way the process waits for its peers, None if it does not.
 
@@ -440,7 +441,8 @@ def find_thread_in_collective(view: ProcessSnapshot) -> Thread | None:
     return None
 
 
-def find_group_call(frames: Iterable[Frame]) -> str:
+@keep_by_stack
+def find_group_call(frames: tuple[Frame, ...]) -> str:
     """Return the short name of the distributed call on a stack ("all_reduce"), or ""."""
     for frame in frames:
         found = next((e for e in find_entry_points(frame) if e.component == "strategy"), None)
