@@ -78,6 +78,7 @@ class OtherNodes:
         self._job = job
         self._lead: Lead | None = None  # where rank 0 is here
         self._search: NeighbourSearch | None = None
+        self._is_led_from_here: bool | None = None  # None: not looked up yet
         self._next: NextLead | None = None
         self._joint: JointJudgement | None = None  # made by us, who lead
         self._token = b""
@@ -235,9 +236,12 @@ class OtherNodes:
 
     async def _may_be_led_from_here(self) -> bool:
         """Return whether the lead may be on this machine: by its name, or by its address."""
-        if are_on_one_machine(self._list_places()):
-            return True
-        return any(is_own_address(host) for host, _ in await self.list_addresses())
+        places = self._list_places()
+        if self._is_led_from_here is None and places:  # once: a name server is not asked each time
+            here = are_on_one_machine(places)
+            addresses = [] if here else await self.list_addresses()
+            self._is_led_from_here = here or any(is_own_address(host) for host, _ in addresses)
+        return bool(self._is_led_from_here)
 
     async def _ask_neighbours(self, credentials: Credentials) -> list[Address]:
         """Return where those listen who say that they lead, where nobody does so at the address
