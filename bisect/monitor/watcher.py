@@ -337,17 +337,10 @@ class LauncherSupervisor:
         from .watcher_verdict import judge_from_outside
 
         around, at = self.around, self.at
+        still, hosts = at.looked - at.stirred, self.hosts
         judged = await judge_from_outside(
-            outside,
-            ended,
-            around.command,
-            around.table,
-            at.began,
-            at.looked - at.stirred,
-            since,
-            self._find_restarted(),
-            self.hosts.starts_nobody,
-            self.hosts.silent,
+            *(outside, ended, around.command, around.table, at.began, still, since),
+            *(self._find_restarted(), hosts.starts_nobody, hosts.silent),
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
