@@ -206,6 +206,7 @@ class MadeUpNode:
         words = tuple(RankWord(one, "runs", "9 WandbLogger created") for one in self._ranks)
         self._digest = make_body(encode(Digest(words)))
         self._channel: Channel | None = None
+        self._every = 1.0  # seconds between two beats of the lead
         if world <= MOST_WHOLE or world // 3 in self._ranks:
             self.said = self._told.report
             return
@@ -235,10 +236,11 @@ class MadeUpNode:
     async def _tell(self, channel: Channel) -> None:
         while True:
             channel.send_body(self._digest)
-            await asyncio.sleep(DIGEST_EVERY)
+            await asyncio.sleep(DIGEST_EVERY * self._every)
 
     def _hear(self, channel: Channel, message: Message) -> None:
         if message["t"] == "beat":
+            self._every = message.get("every", 1.0)
             channel.send({"t": "echo", "beat": message["at"], "at": time.monotonic()})
         elif message["t"] == "look":
             self.report(message["inquiry"])

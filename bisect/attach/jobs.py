@@ -18,14 +18,16 @@ from ..base.errors import UsageError
 from ..base.launchers import BY_PROGRAM, DIALECTS, SRUN
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
-from ..base.proc import read_stat
+from ..base.proc import process_of_thread, read_stat
 from ..evidence.ray_cluster import find_driver
 from .processes import (
     TABLE_LIMIT,
     Process,
     ProcessTable,
     find_own_processes,
+    find_watched,
     has_library,
+    is_of_kernel,
     processes_above,
     processes_below,
     read_processes,
@@ -369,9 +371,11 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     Raises UsageError where there is no such process, or no Python in it and below it.
     """
     processes = read_processes(limit)
+    pids = [process_of_thread(pid) or pid for pid in pids]
     for pid in pids:
         if pid not in processes or processes[pid].state in "ZX":
             raise _no_such_process(pid, limit)
+    pids = list(dict.fromkeys(find_watched(processes, pid) for pid in pids))
     spared = find_own_processes(processes) - set(pids)
     ranks = replace_supervisors(processes, ranks_from_environment(processes, spared), has_library)
     silent = find_candidates(processes, ranks, spared)
@@ -469,8 +473,16 @@ def _stands_alone(job: Job) -> bool:
 
 
 def _no_such_process(pid: int, limit: float) -> UsageError:
-    about = read_stat(pid)
-    if about is not None and about.state not in "ZX":
+    about, others = read_stat(pid), "`hangbisect` alone lists the jobs that run here."
+    if about is not None and about.state in "ZX":
+        return UsageError(
+            f"process {pid} ({about.comm}) has ended, and its parent {about.ppid} has not asked "
+            "for its status",
+            f"hangbisect attach {about.ppid} looks at what goes on without it.",
+        )
+    if about is not None and is_of_kernel(pid, about):
+        return UsageError(f"{pid} ({about.comm}) is a thread of the kernel's", others)
+    if about is not None:
         return UsageError(
             f"process {pid} is here, but the table of all processes was not read to its end in "
             f"{limit:g} s: the machine is very busy, or what a process has cannot be read",
@@ -479,7 +491,7 @@ def _no_such_process(pid: int, limit: float) -> UsageError:
     return UsageError(
         f"there is no process {pid} here (it has ended, or belongs to another machine or "
         "container)",
-        "`hangbisect` alone lists the jobs that run here.",
+        others,
     )
 
 

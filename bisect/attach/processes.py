@@ -5,6 +5,7 @@ parents.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -16,10 +17,12 @@ from ..base.command_words import (
     starts_no_rank,
 )
 from ..base.deadline import within
+from ..base.errors import UsageError
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import LARGEST, Stat, list_pids, read_stat
 from ..base.process_roles import ServerProcess, find_server_process
+from ..base.variables import FRONT_VARIABLE
 from ..evidence.process import runs_python, uid_of, variables_of, words_of
 
 # Seconds for all of /proc: 200 processes take 0.04 s of a core; where 20 processes want each core,
@@ -83,6 +86,17 @@ class Process:
         return self.words[1:3] == ("-I", "-S") and "monitor" in self.words[4:5]
 
     @cached_property
+    def is_own(self) -> bool:
+        """It is a process of ours that no person starts: a monitor, or what that has started."""
+        return self.words[1:3] == ("-I", "-S") and any(map(has_own_name, self.words[3:4]))
+
+    @cached_property
+    def is_run(self) -> bool:
+        """It is `hangbisect run`, or a copy that it has made of itself."""
+        words = itertools.dropwhile(lambda word: not has_own_name(word), self.words[:6])
+        return self.python and tuple(words)[1:2] == ("run",)
+
+    @cached_property
     def is_service(self) -> bool:
         """It serves a cluster of Ray, and runs no code of the job."""
         return process_roles.is_service(self.words)
@@ -118,19 +132,24 @@ def read_processes(limit: float = TABLE_LIMIT) -> dict[int, Process]:
     found: dict[int, Process] = {}
 
     def body() -> None:
-        kernels = read_stat(_KTHREADD)
-        has_threads = kernels is not None and kernels.comm == "kthreadd"
         for pid in list_pids():
             about = read_stat(pid)
-            if about is None or (has_threads and _KTHREADD in (pid, about.ppid)):
-                continue
-            found[pid] = _read_process(pid, about)
+            if about is not None and not is_of_kernel(pid, about):
+                found[pid] = _read_process(pid, about)
 
     try:
         within(limit, body)
     except TimeoutError:
         return dict(found)
     return found
+
+
+def is_of_kernel(pid: int, about: Stat) -> bool:
+    """Return whether it is a thread of the kernel's."""
+    if _KTHREADD not in (pid, about.ppid):
+        return False
+    first = about if pid == _KTHREADD else read_stat(_KTHREADD)
+    return first is not None and first.comm == "kthreadd"
 
 
 def processes_above(processes: ProcessTable, pid: int) -> Iterator[Process]:
@@ -141,6 +160,11 @@ def processes_above(processes: ProcessTable, pid: int) -> Iterator[Process]:
         passed.add(one.ppid)
         one = processes[one.ppid]
         yield one
+
+
+def has_own_name(path: str) -> bool:
+    """Return whether a path is that of our program, our package, or a module of ours (`-m`)."""
+    return os.path.basename(path) in ("hangbisect", "bisect")
 
 
 def processes_below(processes: ProcessTable, roots: set[int]) -> set[int]:
@@ -166,6 +190,38 @@ def find_own_processes(processes: ProcessTable) -> set[int]:
         *(one.pid for one in processes_above(processes, me)),
         *processes_below(processes, {me}),
     }
+
+
+def find_watched(processes: ProcessTable, pid: int) -> int:
+    """Return `pid`; of a process of `hangbisect run`, whose words contain those of its command, and
+    of a monitor the `hangbisect run` itself, below which the job is. Raises UsageError for one of
+    ours of which that is not known.
+    """
+    one = processes[pid]
+    if one.is_run:
+        return _find_front(processes, one)
+    line = [one, *processes_above(processes, pid)]
+    own = next((above for above in line if above.is_monitor), None)
+    if own is None and not one.is_own:
+        return pid
+    front = (own.environ or {}).get(FRONT_VARIABLE, "") if own is not None else ""
+    found = processes.get(int(front)) if front.isascii() and front.isdecimal() else None
+    if found is None or not found.is_run:
+        raise UsageError(
+            f"process {pid} is hangbisect's own, and watches a job",
+            "Name a process of the job; `hangbisect` alone lists the jobs that run here.",
+        )
+    return found.pid
+
+
+def _find_front(processes: ProcessTable, one: Process) -> int:
+    """Return the process of `hangbisect run` that started the command, of which `one` may be a copy
+    that has none: both have the same words, and the copy began later.
+    """
+    parents = {each.ppid for each in processes.values()}
+    alike = [p for p in processes.values() if p.words == one.words and p.pid in parents]
+    before = [p for p in alike if (p.started, p.pid) <= (one.started, one.pid)]
+    return max(before, key=lambda p: (p.started, p.pid), default=one).pid
 
 
 _MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped

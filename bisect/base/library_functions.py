@@ -41,6 +41,9 @@ class Role(enum.Enum):
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
     MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
     STARTS_WORKERS = enum.auto()  # starts workers of a pool in place of those that have ended
+    GOES_ROUND_STEPS = enum.auto()  # has the loop over the steps of a training
+    WATCHES_RANKS = enum.auto()  # looks again and again whether the ranks that it started live
+    ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -82,7 +85,7 @@ GROUP_NOT_GIVEN = "None"
 # filelock of one file (3.0) and the copy in datasets are alike; later ones ask in a function apart.
 _FILELOCK = r"(?:filelock(?:/\w+)?|datasets/utils/_filelock)\.py"
 _FILELOCK_PATHS = ("lock_filename", "canonical_path")
-_FILELOCK_LOCALS = "self timeout poll_interval poll_intervall"
+_FILELOCK_LOCALS = "self timeout poll_interval poll_intervall start_time"
 _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
 
 # Threads that poll without a pause as long as their library is in use, and so are on a core in a
@@ -109,8 +112,14 @@ FUNCTIONS = (
     LibraryFunction(
         r"huggingface_hub/utils/_fixes\.py",
         r"WeakFileLock",
+        frozenset([Role.ASKS_AGAIN]),
         path_locals=("lock_file",),
         locals="timeout",
+    ),
+    LibraryFunction(
+        r"transformers/trainer\.py",
+        r"_run_epoch|_inner_training_loop",
+        frozenset([Role.GOES_ROUND_STEPS]),
     ),
     LibraryFunction(
         r"huggingface_hub/(?:file_download|_snapshot_download)\.py",
@@ -174,6 +183,11 @@ FUNCTIONS = (
         r"torch/distributed/elastic/agent/server/api\.py",
         r"_rendezvous",
         frozenset([Role.MEETS_NODES]),
+    ),
+    LibraryFunction(
+        r"torch/distributed/elastic/agent/server/api\.py",
+        r"_invoke_run",
+        frozenset([Role.WATCHES_RANKS]),
     ),
     LibraryFunction(
         r"torch/distributed/elastic/rendezvous/c10d_rendezvous_backend\.py",

@@ -273,7 +273,9 @@ def _launcher(variable: str | None, environ: Mapping[str, str]) -> tuple[int, in
         mine = f"{variable}={environ[variable]}".encode()
         while pid > 1 and mine in _environ_of(pid):
             pid = parent_of(pid)
-        if environ.get("MASTER_PORT"):  # it tells the jobs apart that one process starts
+        # The port tells the jobs apart that one process starts; torchrun's agent, which a program
+        # may have in itself (elastic_launch), is above its ranks.
+        if environ.get("MASTER_PORT") and "TORCHELASTIC_RUN_ID" not in environ:
             pid = _skip_starters_of_one_rank(pid, environ.get(FRONT_VARIABLE, ""))
     return pid, read_start_time(pid)
 

@@ -85,6 +85,19 @@ def find_peer_pid(connection: socket) -> int:
     return int.from_bytes(found[:4], sys.byteorder, signed=True)
 
 
+def process_of_thread(number: int) -> int | None:
+    """Return the pid of the process that a thread is one of, by the number that `top -H` and py-spy
+    show; of a process its own, None where there is neither (Tgid in /proc/TID/status, proc(5): each
+    thread has it, though /proc does not list it).
+    """
+    try:
+        with open(f"/proc/{number}/status") as file:
+            told = next((line for line in file if line.startswith("Tgid:")), "")
+        return int(told.removeprefix("Tgid:"))
+    except (OSError, ValueError):
+        return None
+
+
 def list_pids() -> list[int]:
     """Return the pids of all processes, none where /proc cannot be read."""
     try:

@@ -19,6 +19,7 @@ from .process.blocked_syscalls import SLEEP_CALLS
 from .process.frames import (
     dotted_name,
     frame_owner,
+    is_decorator,
     is_injection,
     job_frames,
     module_of,
@@ -32,7 +33,7 @@ from .single_ranks import is_gone
 from .wait_graph import WaitGraph
 
 _OWN_CODE = ("step", "user")
-_DECORATOR = re.compile(r"_?inner(?:_fn)?|\w*wrapper|wrapped\w*|decorate\w*")
+_CALLS_MODULES = re.compile(r"torch/(?:nn/modules/module|_dynamo/eval_frame|_compile)\.py$")
 
 # What Python calls the system calls that it makes without a frame of its own. Only for calls
 # that mean one thing: a futex may be any lock. What is read or written is called as the source has
@@ -114,14 +115,10 @@ def _find_meeting(frames: Sequence[Frame]) -> str:
 
 def _find_called_function(frames: Sequence[Frame]) -> Frame:
     """Return the function of a library that the job called: the outermost of `frames`, or what is
-    inside the decorators around it.
+    inside the decorators around it and what torch has around each module.
     """
     at = len(frames) - 1
-    while (
-        at
-        and "<locals>" in frames[at].name
-        and _DECORATOR.fullmatch(unqualified_name(frames[at].name))
-    ):
+    while at and (is_decorator(frames[at]) or _CALLS_MODULES.search(frames[at].file)):
         at -= 1
     return frames[at]
 

@@ -77,6 +77,7 @@ class _Meaning(NamedTuple):
     value: str
     words: str  # "take rank 2 for the source"
     where: str = ""  # "in broadcast (train (train.py:20)) "
+    place: str = ""  # where it is called, if ranks meet that call it in different lines
 
 
 def find_disagreement(
@@ -115,7 +116,8 @@ def find_disagreement(
         frames = view.frames if view is not None else ()
         last = logs[place.rank][-1] if place.rank in logs else None
         named = _name_group_of_some(place, last) or (_OF_SOME if place.rank in together else "")
-        if root := find_root(frames, named):
+        known = _name_logged_group(place, last)
+        if root := find_root(frames, named or known):
             roots[place.rank] = _word_root(place, root, last)
             if _is_done_there(root, place.rank, last, logs.get(root.rank, ())):
                 refuted.add(place.rank)
@@ -277,6 +279,7 @@ def _find_fewest(
 def _describe_meanings(meanings: Mapping[RankId, _Meaning], first: Sequence[RankId]) -> str:
     """Return in words what the ranks mean that have to agree with `first`, and those first."""
     wrong = [meanings[rank] for rank in first]
+    places = {one.place for one in meanings.values() if _have_to_agree(wrong[0], one)}
     others = (
         rank
         for rank, one in sorted(meanings.items())
@@ -284,12 +287,15 @@ def _describe_meanings(meanings: Mapping[RankId, _Meaning], first: Sequence[Rank
     )
     by_words: dict[str, list[RankId]] = {}
     for rank in (*first, *others):
-        by_words.setdefault(meanings[rank].words, []).append(rank)
+        one = meanings[rank]
+        words = f"{one.words} in {one.place}" if len(places) > 1 else one.words
+        by_words.setdefault(words, []).append(rank)
     told: list[str] = []
     for words, ranks in by_words.items():
         verb, _, rest = words.partition(" ")
         told.append(f"{format_ranks(ranks)} {verb}{'s' if len(ranks) == 1 else ''} {rest}")
-    return begin_sentence(wrong[0].where + ", ".join(told))
+    where = wrong[0].where if len(places) < 2 else ""
+    return begin_sentence(where + ", ".join(told))
 
 
 def _have_to_agree(one: _Meaning, other: _Meaning) -> bool:
@@ -298,20 +304,32 @@ def _have_to_agree(one: _Meaning, other: _Meaning) -> bool:
 
 def _word_root(place: CollectivePlace, root: Root, last: Collective | None) -> _Meaning:
     """Return what a rank means by its call: in a loop over all roots ranks are in different rounds
-    of it, and their logs tell in which.
+    of it, and their logs tell in which. Operations of one number meet, wherever they are called;
+    where no log tells the number, only those of one line do for sure.
     """
-    where = tuple((frame.file, frame.name, frame.line) for frame in place.own)
     words = f"take rank {root.rank} for the {root.role}"
-    number, group = (last.number, _name_group_of_some(place, last)) if last is not None else (0, "")
-    return _Meaning((root.call, where, number, group), str(root.rank), words, f"in {place.words} ")
+    if last is not None and _name_logged_group(place, last):
+        met = (root.call, last.group, last.number)
+        return _Meaning(met, str(root.rank), words, f"in {place.words} ", place.words)
+    where = tuple((frame.file, frame.name, frame.line) for frame in place.own)
+    number = last.number if last is not None else 0
+    return _Meaning((root.call, where, number), str(root.rank), words, f"in {place.words} ")
 
 
 def _name_group_of_some(place: CollectivePlace, last: Collective | None) -> str:
     """Return the name of the group over which the collective goes in which a rank stands, "" for
     that of all ranks, or if its log does not tell.
     """
+    group = _name_logged_group(place, last)
+    return group if group != DEFAULT_GROUP else ""
+
+
+def _name_logged_group(place: CollectivePlace, last: Collective | None) -> str:
+    """Return the name of the group over which the collective goes in which a rank stands, as its
+    log has it; "" if its log does not tell.
+    """
     stands_in_it = last is not None and last.kind == place.call and last.done is False
-    return last.group if last is not None and stands_in_it and last.group != DEFAULT_GROUP else ""
+    return last.group if last is not None and stands_in_it else ""
 
 
 def _is_done_there(

@@ -46,7 +46,7 @@ from .process.process_snapshot import find_descendants, merge_looks, put_thread_
 from .rank_waits import is_anonymous
 from .server_parts import blame_dead_helper, blame_part_of_server
 from .single_ranks import is_gone
-from .verdict_skeleton import make_verdict_skeleton
+from .verdict_skeleton import best_rung, make_verdict_skeleton
 from .wait_graph import WaitGraph
 
 _PYTHON = re.compile(r"\bpython[\d.]* \((\d+)\)")
@@ -310,7 +310,7 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
         call=call or None,
         frame=(format_innermost_frame(view.frames) or None) if view else None,
         waits_for=find_culprit_wait(case, roles, graph),
-        seen_by=view.look.rung if view else verdict.seen_by,
+        seen_by=best_rung([subject]) if view and subject else verdict.seen_by,
         guessed=guessed,
         notes=(*verdict.notes, *notes),
     )

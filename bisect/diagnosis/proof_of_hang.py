@@ -21,7 +21,7 @@ from .process.blocked_syscalls import POLL_CALLS, list_awaited_pids
 from .process.frames import serves_multiprocessing
 from .process.helper_processes import has_failed
 from .process.request_threads import has_client_inside
-from .process.time_limits import LONGEST_LIMIT, is_asleep, read_time_left
+from .process.time_limits import LONGEST_LIMIT, gives_up_a_lock, is_asleep, read_time_left
 from .single_ranks import is_gone
 from .snapshot import Snapshot
 from .wait_graph import WaitGraph
@@ -32,8 +32,8 @@ _ABSENT_AFTER = 60.0
 _PROVING = {
     "a lock, or what it protects, belongs to one that is gone": (
         *("stale-build-lock", "lock-file-left", "dead-owner", "dead-producer"),
-        *("slots-not-given-back", "thread-lost-by-fork"),
-        *("tokenizers-after-fork", "rust-pool-after-fork"),
+        "slots-not-given-back",
+        *("tokenizers-after-fork", "rust-pool-after-fork", "thread-lost-by-fork"),
         *(
             "lock-after-fork",
             "worker-dead",
@@ -71,7 +71,7 @@ _LOOPS = frozenset(["run_forever", "_run_once", "run", "run_until_complete", "se
 
 def find_proof_of_hang(verdict: Verdict, snapshot: Snapshot, graph: WaitGraph) -> str:
     """Return in words what proves the hang of `verdict`, "" if nothing does."""
-    if verdict.outcome != "hang":
+    if verdict.outcome != "hang" or gives_up_a_lock(verdict, snapshot.ranks):
         return ""
     return (
         _missing_peer(verdict)

@@ -448,10 +448,14 @@ def _make_transfer_wait(rank: RankId, transfer: Transfer, index: RankIndex) -> R
     )
 
 
+_IN_BACKWARD = "_engine_run_backward "  # torch/autograd/graph.py: DDP reduces gradients in it
+
+
 def _make_peer_wait(single_rank: SingleRank, index: RankIndex, unseen_ranks: str) -> RankWait:
     """A collective, a group or a store: whoever is not there is waited for."""
     assert single_rank.wait is not None
     call = single_rank.call or single_rank.wait.detail
+    call = "backward" if call.startswith(_IN_BACKWARD) else call
     place = (
         f"collective {call}"
         if single_rank.group != "store"

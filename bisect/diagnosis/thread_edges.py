@@ -29,6 +29,7 @@ from .process.process_snapshot import ProcessSnapshot, main_kernel
 _TIME_LIMIT = 3  # which argument of futex() it is
 _OF_THREADS = ("futex", "lock", "thread", "gil")
 _THREADING = ("/threading.py", "<frozen threading>")
+_FUTURES, _POOL_OF_THREADS = "/concurrent/futures/_base.py", "/concurrent/futures/thread.py"
 _RUNS_THREAD = frozenset(["run", "_bootstrap_inner", "_bootstrap"])
 # Of Condition: whoever called it has no lock. An Event and a Barrier wait for a condition of their
 # own, by a wait() that calls another one.
@@ -108,9 +109,15 @@ class ThreadEdges:
             self._drawing.link(source, self._node_of(joined.os_id), "thread", shows, likely=True)
             return True
         held = find_held_lock(self._look, thread)
-        if held is None:
+        if held is not None:
+            self._held_lock(source, thread, held)
+            return True
+        works = find_working_thread(self._look, thread)
+        # Of one that works and waits for no lock its own place says more.
+        if works is None or works.os_id is None or find_held_lock(self._look, works) is None:
             return False
-        self._held_lock(source, thread, held)
+        shows = f"it waits for a result{_format_thread_place(thread)}"
+        self._drawing.link(source, self._node_of(works.os_id), "thread", shows, likely=True)
         return True
 
     def _held_lock(self, source: str, thread: Thread, held: HeldLock) -> None:
@@ -194,6 +201,21 @@ def find_held_lock(look: Look, waits: Thread) -> HeldLock | None:
     if len(holders) != 1 or holders[0] is waits:
         return None
     return HeldLock(lock, frame, holders[0])
+
+
+def find_working_thread(look: Look, waits: Thread) -> Thread | None:
+    """Return the thread of a pool for whose result a thread waits (concurrent.futures): the only
+    one that works on anything, and so on that, or on what is before it. None if there are several.
+    """
+    python = [f for f in waits.frames if not f.native][:3]
+    if not any(f.file.endswith(_FUTURES) and unqualified_name(f.name) == "result" for f in python):
+        return None
+    working = [t for t in look.threads if t is not waits and any(map(_runs_task, t.frames))]
+    return working[0] if len(working) == 1 else None
+
+
+def _runs_task(frame: Frame) -> bool:
+    return frame.file.endswith(_POOL_OF_THREADS) and frame.name == "_WorkItem.run"
 
 
 def stands_inside(look: Look, lock: CodeLock, file: str) -> bool:

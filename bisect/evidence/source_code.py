@@ -20,6 +20,7 @@ from operator import add, mod, sub
 from typing import NamedTuple
 
 from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import Role, has_role
 from ..base.masking import mask_text
 from ..base.process_facts import Frame, Look, Thread
 from ..base.rank_facts import Collective, CollectiveLog, RankFacts
@@ -277,10 +278,18 @@ def add_code_around(look: Look) -> Look:
         return look
     own = [f for f in main.frames if not f.native and not _LIBRARY.search(f.file)]
     known = {frame: found for frame in own[:MOST_FRAMES] if any(found := _find_code_around(frame))}
+    known.update(_find_loops_of_steps(main.frames))
     if not known:
         return look
     threads = tuple(_add_to_thread(one, known) if one is main else one for one in look.threads)
     return replace(look, threads=threads)
+
+
+def _find_loops_of_steps(frames: Sequence[Frame]) -> dict[Frame, _CodeAround]:
+    """Return the loops over the steps of a training in which libraries stand."""
+    there = (f for f in frames if has_role(f.file, f.name, Role.GOES_ROUND_STEPS))
+    found = {frame: find_loop(read_source(frame.file), frame.line) for frame in there}
+    return {frame: _CodeAround("", "", (), (), (), loop) for frame, loop in found.items() if loop}
 
 
 class _CodeAround(NamedTuple):

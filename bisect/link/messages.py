@@ -18,6 +18,7 @@ from .channel import Message, Refused
 
 _MOST_RANKS = 1 << 16  # of a node
 _LONGEST_NAME = 256  # characters
+_MOST_SECONDS = 60.0  # from one beat to the next
 
 RankState = Literal["runs", "held", "left", "failed"]
 T = TypeVar("T")
@@ -138,6 +139,7 @@ class Beat:
 
     at: float
     nodes: tuple[NodeWord, ...] | None = None
+    every: float = 1.0  # seconds until the next one; more where there are thousands of nodes
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,8 @@ def _find_impossible(said: Said) -> str:
         return "a time below zero"
     if isinstance(said, (Echo, Beat)) and said.at < 0:
         return "a time below zero"
+    if isinstance(said, Beat) and not 0 < said.every <= _MOST_SECONDS:
+        return f"a beat every {said.every} s"
     if isinstance(said, Report):
         clock, seconds = said.record.clock, said.verdict.seconds
         times = (clock.monotonic, clock.wall, seconds.total, seconds.still or 0.0)

@@ -26,7 +26,7 @@ from .channel import (
     Refused,
     open_channel,
 )
-from .lead import LEASE
+from .lead import lease_of
 from .look_summary import LookSummary
 from .messages import (
     FROM_LEAD,
@@ -72,7 +72,7 @@ class NodeLink:
         """`digest` says where the ranks are; `wake` is called when the lead asks for something."""
         self._join, self._find, self._digest, self._wake = join, find, digest, wake
         self._channel: Channel | None = None
-        self._heard = float("-inf")
+        self._heard, self._every = float("-inf"), 1.0  # seconds from one beat to the next
         self._news = asyncio.Event()
         self._orders = False
         self.judged: Judged | None = None  # what the lead said last, and nobody has taken
@@ -98,6 +98,11 @@ class NodeLink:
         return self._heard
 
     @property
+    def lease(self) -> float:
+        """Return in how many seconds without a word the lead is lost."""
+        return lease_of(self._every)
+
+    @property
     def is_led(self) -> bool:
         """Return whether the lead holds its lease, and may order anything: both have a token."""
         return self._orders and self.is_connected
@@ -105,7 +110,7 @@ class NodeLink:
     @property
     def is_connected(self) -> bool:
         """Return whether the lead is heard."""
-        return self._channel is not None and time.monotonic() - self._heard < LEASE
+        return self._channel is not None and time.monotonic() - self._heard < self.lease
 
     @property
     def ends(self) -> tuple[Address, Address] | None:
@@ -229,7 +234,7 @@ class NodeLink:
         telling = asyncio.create_task(self._tell_digests(channel))
         try:
             while True:
-                said = decode(await channel.read(LEASE), FROM_LEAD)
+                said = decode(await channel.read(self.lease), FROM_LEAD)
                 self._heard = time.monotonic()
                 if said is not None:
                     self._hear(said)
@@ -238,6 +243,7 @@ class NodeLink:
 
     def _hear(self, said: Said) -> None:
         if isinstance(said, Beat):
+            self._every = max(1.0, said.every)
             self._send(Echo(said.at, time.monotonic()))
             for word in said.nodes or ():
                 self.others[word.node] = time.monotonic() - word.age, word
@@ -275,7 +281,7 @@ class NodeLink:
         while True:
             digest, now = self._digest(), time.monotonic()
             places = [(w.rank, w.state, w.step, w.phase, w.waits) for w in digest.ranks]
-            if places != last or now - told_at >= DIGEST_EVERY:
+            if places != last or now - told_at >= DIGEST_EVERY * self._every:
                 last, told_at = places, now
                 channel.send(encode(digest))
             await asyncio.sleep(DIGEST_PAUSE)

@@ -103,7 +103,7 @@ class NextLead:
         if self._lead is None and self._found_nobody == lost_at and len(words) > 1:
             await self._begin(own, before, ports, credentials)
         turns = min(max(0, len(before) - link.was_led), _MOST_TURNS)  # not to the lead that is lost
-        if time.monotonic() > lost_at + LEASE + _TURN * turns:
+        if time.monotonic() > lost_at + link.lease + _TURN * turns:
             self._found_nobody = lost_at
         return _list_ports([*before, *([own] if self._lead else [])], ports)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -17,9 +19,10 @@ from hangbisect.attach.jobs import (
     join_jobs,
     make_lone_job,
 )
-from hangbisect.attach.processes import Process
+from hangbisect.attach.processes import Process, find_watched
 from hangbisect.attach.ranks import Rank, ranks_from_environment
 from hangbisect.base.errors import UsageError
+from hangbisect.base.proc import process_of_thread
 
 from .made_up import PYTHON, of_torchrun, process, table, torchrun
 
@@ -179,6 +182,41 @@ def test_programs_that_one_shell_started_side_by_side_are_one_job_where_that_is_
     assert find_job_of_process(lone[1:], known, 40, ()) is lone[1]
 
 
+RUN = (PYTHON, "/venv/bin/hangbisect", "run", "--", "torchrun", "train.py")
+MONITOR = (PYTHON, "-I", "-S", "/x/hangbisect", "monitor", "{}")
+
+
+def test_a_process_of_the_watch_stands_for_the_job_that_it_watches() -> None:
+    """As `pgrep -f train.py` finds it, whose words the processes of `hangbisect run` have too."""
+    module = (PYTHON, "-u", "-m", "bisect", *RUN[2:])
+    for words in (RUN, module):
+        known = table(
+            process(40, 1, *words),
+            process(41, 1, *words),
+            process(42, 1, *words),
+            process(60, 1, *words),  # the same command once more
+            *(replace(one, pid=one.pid + 900, ppid=60) for one in torchrun(100)[:1]),
+            *(replace(one, ppid=40) if one.pid == 100 else one for one in torchrun(100)),
+            process(50, 1, *MONITOR, environ={"HANGBISECT_FRONT": "40"}),
+            process(51, 50, *MONITOR[:4], "live_table", "{}"),
+        )
+        assert [find_watched(known, pid) for pid in (40, 41, 42, 50, 51)] == [40] * 5
+        assert [find_watched(known, pid) for pid in (60, 100, 101)] == [60, 100, 101]
+
+
+def test_a_program_that_starts_itself_again_is_no_watch() -> None:
+    words = (PYTHON, "train.py", "run")
+    known = table(process(40, 1, *words), process(41, 40, *words))
+    assert find_watched(known, 41) == 41
+
+
+def test_a_monitor_of_which_no_job_is_known_is_no_job() -> None:
+    for environ in ({}, {"HANGBISECT_FRONT": "999"}, {"HANGBISECT_FRONT": "100"}):
+        known = table(*torchrun(100), process(50, 1, *MONITOR, environ=environ))
+        with pytest.raises(UsageError, match="process 50 is hangbisect's own"):
+            find_watched(known, 50)
+
+
 def test_a_command_is_shown_as_one_types_it() -> None:
     assert format_command(("/venv/bin/python", "/venv/bin/torchrun", "x.py")) == (
         "torchrun",
@@ -194,3 +232,34 @@ def test_a_process_that_was_not_read_in_time_is_not_said_to_have_ended() -> None
         asyncio.run(find_jobs([os.getpid()], limit=0.0))
     with pytest.raises(UsageError, match="there is no process 1999999999"):
         asyncio.run(find_jobs([1999999999]))
+
+
+def test_a_process_that_has_ended_and_was_not_asked_for_is_told_with_its_parent() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(
+            UsageError, match=rf"process {ended.pid} .* has ended, .* {os.getpid()}"
+        ):
+            asyncio.run(find_jobs([ended.pid]))
+    finally:
+        ended.wait()
+
+
+def test_a_thread_stands_for_its_process() -> None:
+    """`top -H` and py-spy show the numbers of threads."""
+    code = "import threading as t, time; t.Thread(target=print).start(); "
+    code += (
+        "w = t.Thread(target=time.sleep, args=(600,)); w.start(); print(w.native_id, flush=True)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as one:
+        try:
+            assert one.stdout is not None
+            one.stdout.readline()
+            thread = int(one.stdout.readline())
+            assert process_of_thread(thread) == process_of_thread(one.pid) == one.pid
+            found = asyncio.run(find_jobs([thread]))
+            assert [rank.pid for rank in found.jobs[0].ranks] == [one.pid]
+        finally:
+            one.kill()
+    assert process_of_thread(1999999999) is None

@@ -279,3 +279,20 @@ def test_a_library_that_sleeps_is_called_as_the_source_has_it() -> None:
     assert call_of(asleep_in(sqlite, "base.execute")) == "base.execute"
     assert call_of(asleep_in(sqlite, "base.execute", "len")) == "train.index"
     assert call_of(asleep_in(python, "pause")) == "time.sleep"
+
+
+def test_what_torch_has_around_each_module_is_not_the_call() -> None:
+    """A hook of DeepSpeed's, before the forward of a module that the job's own forward calls."""
+    seen_there = look(
+        "instrument_w_nvtx.<locals>.wrapped_fn SP/deepspeed/utils/nvtx.py:33",
+        "AllGatherCoalescedHandle.wait SP/deepspeed/runtime/zero/partition_parameters.py:765",
+        "Offload._pre_forward_module_hook SP/deepspeed/runtime/zero/parameter_offload.py:360",
+        "DisableContext.__call__.<locals>._fn SP/torch/_dynamo/eval_frame.py:1446",
+        "Module._call_impl.<locals>.inner SP/torch/nn/modules/module.py:1821",
+        "Module._wrapped_call_impl SP/torch/nn/modules/module.py:1778",
+        "Reader.forward train.py:32",
+    )
+    assert call_of(seen_there).endswith("Offload._pre_forward_module_hook")
+    assert format_innermost_frame(seen_there.threads[0].frames) == (
+        "AllGatherCoalescedHandle.wait (partition_parameters.py:765)"
+    )

@@ -446,3 +446,31 @@ def test_of_two_the_one_that_left_a_loop_by_its_condition_is_named(loop: tuple[i
     through = look(f"barrier {C10D}:5356", WRAPPER, "main train.py:21")
     ranks = [rank(n, one, replace(one, at=103.0)) for n, one in enumerate((inside, through))]
     assert judge_job(job("late", 2), ranks).ranks.culprit == ((1,) if loop else (0,))
+
+
+def _below_a_trainer(root: int, group: str, *between: str) -> Look:
+    one = look(
+        f"broadcast_object_list {C10D}:4026",
+        WRAPPER,
+        *between,
+        f"main train.py:{49 if between else 50}",
+    )
+    (thread,) = one.threads
+    told = {"broadcast_object_list": (("src", str(root)),), "wrapper": (("group", group),)}
+    frames = [
+        replace(f, locals=told.get(f.name.rpartition(".")[2], f.locals)) for f in thread.frames
+    ]
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),))
+
+
+TESTS = ("Trainer.test SP/pytorch_lightning/trainer/trainer.py:864", "score train.py:33")
+
+
+@pytest.mark.parametrize(("root", "blamed"), [(0, (1,)), (1, (0, 1, 2))])
+def test_who_takes_another_root_by_another_way_is_in_another_call(
+    root: int, blamed: tuple[int, ...]
+) -> None:
+    """Lightning gives the group of all by its name: frames do not tell that it is that one."""
+    others = _below_a_trainer(1, "None")
+    verdict = judged(others, _below_a_trainer(root, "given", *TESTS), others)
+    assert verdict.ranks.culprit == blamed

@@ -418,3 +418,22 @@ def test_who_makes_now_what_one_of_two_has_made_before_tells_which_of_them_is_wr
     assert judge_job(job("late", 3), ranks).ranks.culprit == (2,)
     ranks[1] = knows(1, makes("2", "[0, 2]"), {})
     assert judge_job(job("late", 3), ranks).ranks.culprit != (2,)
+
+
+def test_calls_of_one_number_meet_wherever_they_are_made() -> None:
+    """Rank 1 tests alone, below trainer.test(), which gives the group of all by its name."""
+    looks = [rooted(1, line=50), rooted(0, line=33, group="given"), rooted(1, line=50)]
+    ranks = [_logged(number, one, 4) for number, one in enumerate(looks)]
+    verdict = judge_job(job("still", world=3), ranks)
+    assert verdict.ranks.culprit == (1,)
+    assert verdict.cause is not None
+    told = " ".join((verdict.cause.why, *verdict.cause.matched))
+    assert "Rank 1 takes rank 0 for the source in broadcast" in told
+    assert "train.py:33" in told
+    assert "train.py:50" in told
+
+
+def test_without_logs_nobody_knows_whether_calls_of_different_lines_meet() -> None:
+    verdict = judged(rooted(1, line=50), rooted(0, line=33), rooted(1, line=50))
+    told = " ".join(verdict.cause.matched) if verdict.cause else ""
+    assert "takes rank 0 for the source" not in told

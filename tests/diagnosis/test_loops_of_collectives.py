@@ -7,10 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.collectives.log_divergence import find_mismatch
 
 from .logs import Call, rank
+from .made_up import look
 
 WRAP = Call("fsdp", "train.py:20 main")
 GATHER = Call("all_gather", "train.py:35 main")
@@ -117,3 +119,81 @@ def test_of_two_ranks_that_part_in_their_first_round_the_condition_tells() -> No
     found = find_mismatch(with_one_at(0, 2, [SCATTER], LOSS, MEET))
     assert found is not None
     assert (found.kind, found.ranks) == ("extra", (0,))
+
+
+def test_one_helper_below_a_condition_and_by_another_way_is_not_one_call() -> None:
+    """Rank 1 alone reads a property that sums, with a barrier first; it meets the barrier that the
+    others made behind it, and stands where these are next.
+    """
+    helper = "SP/utilities/distributed.py:213 _sync"
+    barrier, total = (
+        Call("barrier", helper),
+        Call("all_reduce", "SP/utilities/distributed.py:214 _s"),
+    )
+    only = "if trainer.global_rank == self.writer"
+    hook, fit = ("SP/trainer/call.py:228 hook",), ("SP/loops/fit_loop.py:486 on_advance_end",)
+    reads = [
+        replace(one, origin="train.py:33 _row", condition=only, path=hook)
+        for one in (barrier, total)
+    ]
+    fits = replace(barrier, origin="train.py:56 main", path=fit)
+    common = [WRAP, *ROUND]
+    rest = [Call("barrier", "train.py:41 on_train_epoch_end"), fits]
+    ranks = [
+        rank(n, [*common, *(reads if n == 1 else rest)], len(common) + 1, world=4) for n in range(4)
+    ]
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks) == ("extra", (1,))
+    assert "train.py:33 _row" in found.sentence
+    assert only in found.sentence
+
+
+def in_the_trainer(line: int, *inside: str, loop: tuple[int, ...]) -> Look:
+    """A rank below one line of its own, in a library's loop over the steps of a training."""
+    one = look(
+        *inside,
+        f"Trainer._run_epoch SP/transformers/trainer.py:{line}",
+        "Trainer.train SP/transformers/trainer.py:1576",
+        "main train.py:62",
+    )
+    (main,) = one.threads
+    frames = [replace(f, loop=loop) if "_run_epoch" in f.name else f for f in main.frames]
+    return replace(one, threads=(replace(main, frames=tuple(frames)),))
+
+
+GATHERS = (
+    "all_gather SP/torch/distributed/distributed_c10d.py:4287",
+    "evaluate SP/transformers/trainer.py:2863",
+)
+REDUCES = (
+    "_engine_run_backward SP/torch/autograd/graph.py:979",
+    "Trainer.training_step SP/transformers/trainer.py:2118",
+)
+
+
+@pytest.mark.parametrize(("evaluates_at", "kind"), [(1924, "different"), (1960, "uneven")])
+def test_who_is_in_a_hook_of_a_librarys_loop_has_not_left_it(evaluates_at: int, kind: str) -> None:
+    """Rank 2 evaluates within the loop over the steps, or behind it."""
+    main = "train.py:62 main"
+    backward = Call("backward", "accelerate/accelerator.py:2861 backward", group="", origin=main)
+    gather = Call("all_gather", "accelerate/utils/operations.py:355 gather", origin=main)
+    common = [Call("ddp", "train.py:62 main"), *[backward] * 6]
+    around = (1880, 1950) if evaluates_at < 1950 else ()
+    ranks = [
+        replace(
+            rank(n, [*common, gather if n == 2 else backward], len(common), world=4),
+            looks=(
+                in_the_trainer(evaluates_at, *GATHERS, loop=around)
+                if n == 2
+                else in_the_trainer(1909, *REDUCES, loop=(1880, 1950)),
+            ),
+        )
+        for n in range(4)
+    ]
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks) == (kind, (2,))
+    if kind == "different":
+        assert "in evaluate (trainer.py:2863)" in found.sentence
+        assert "in Trainer.training_step (trainer.py:2118)" in found.sentence

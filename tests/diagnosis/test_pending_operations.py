@@ -683,3 +683,20 @@ def test_where_one_is_elsewhere_the_others_wait_for_it() -> None:
     wait = Snapshot(ranks).waits[0]
     assert wait is not None
     assert (wait.kind, wait.rank) == ("rank", 1)
+
+
+def test_what_gloo_does_by_another_operation_is_called_as_the_job_called_it() -> None:
+    """Gloo's reduce_scatter is an all_reduce in torch's recorder."""
+    ranks = [
+        standing(
+            n,
+            ITEM,
+            log([("0", "reduce_scatter_tensor" if n != 1 else "all_gather_into_tensor", False)]),
+            log([("0", "all_reduce" if n != 1 else "all_gather", False)], "torch"),
+        )
+        for n in range(3)
+    ]
+    verdict = judge_job(job(world=3), ranks)
+    words = f"{verdict.waits_for} {verdict.chain}"
+    assert "all_reduce" not in words
+    assert "reduce_scatter_tensor" in words

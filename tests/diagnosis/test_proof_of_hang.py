@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.proof_of_hang import (
     describe_listening,
@@ -224,3 +224,23 @@ def test_ranks_that_are_kept_by_what_is_outside_of_their_server_have_a_request()
     assert kept(ALL_REDUCE) is None
     assert kept(look("Queue.get STD/queue.py:171", "loop train.py:3")) is None
     assert find_kept_outside(Snapshot([rank(0, SLEEP), rank(1, asks(700))]), ()) is None
+
+
+def test_a_lock_file_that_was_left_proves_nothing_where_it_is_given_up_in_time() -> None:
+    asks = look(
+        "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177",
+        "BaseFileLock.acquire SP/filelock/_api.py:1037",
+        "count train.py:28",
+        "<module> train.py:41",
+        call="clock_nanosleep",
+        stale_locks=(FileLock("/w/counts.lock", 7, None, waiting=False, age=12.0),),
+    )
+    main = asks.threads[0]
+    for timeout, proves in (("-1", True), ("40", False)):
+        told = (("self", "<SoftFileLock>"), ("lock_filename", '"/w/counts.lock"'))
+        frames = (
+            replace(main.frames[0], locals=(*told, ("timeout", timeout))),
+            *main.frames[1:],
+        )
+        waits = replace(asks, threads=(replace(main, frames=frames),))
+        assert bool(proof(rank(0, ALL_REDUCE), rank(1, waits))) is proves

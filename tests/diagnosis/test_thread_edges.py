@@ -391,3 +391,41 @@ def test_a_thread_that_has_the_lock_and_waits_for_an_event_is_stuck() -> None:
     assert cause.id == "thread-stuck"
     assert "thread flusher" in cause.why
     assert "Rows.flush (train.py:21)" in cause.why
+
+
+PROPERTY = CodeLock("self.lock", "0x7f02.lock")
+_WORKS = ("_WorkItem.run STD/concurrent/futures/thread.py:58", RUN)
+
+
+def waits_for_a_result(*inside: CodeLock) -> tuple[Thread, Kernel]:
+    """A main thread that waits for a Future below a property that it computes."""
+    frames = (
+        "Condition.wait STD/threading.py:327",
+        "Future.result STD/concurrent/futures/_base.py:451",
+        "Shard.offsets train.py:28",
+    )
+    return thread(100, "MainThread", FOR_EVER, *frames, inside=inside)
+
+
+def in_a_pool(tid: int, takes: CodeLock | None) -> tuple[Thread, Kernel]:
+    return thread(tid, f"pool_{tid}", FOR_EVER, "offsets train.py:33", *_WORKS, takes=takes)
+
+
+def test_who_waits_for_the_result_of_a_thread_that_wants_its_lock_is_in_a_ring() -> None:
+    """functools.cached_property has one lock for all objects, up to Python 3.11."""
+    facts = alone(waits_for_a_result(PROPERTY), in_a_pool(201, PROPERTY))
+    assert rings(facts) != []
+    verdict, graph = judge_job_with_graph(*facts)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"
+    assert find_proof_of_hang(verdict, Snapshot(facts[1]), graph) != ""
+
+
+def test_of_several_threads_that_work_none_is_known_to_be_the_awaited_one() -> None:
+    waits = waits_for_a_result(PROPERTY)
+    assert rings(alone(waits, in_a_pool(201, PROPERTY), in_a_pool(202, None))) == []
+
+
+def test_a_thread_of_a_pool_that_wants_a_lock_of_somebody_else_closes_no_ring() -> None:
+    other = thread(203, "other", SLEEPS, "load train.py:50", RUN, inside=[PROPERTY])
+    assert rings(alone(waits_for_a_result(), in_a_pool(201, PROPERTY), other)) == []

@@ -110,3 +110,39 @@ def test_the_first_limit_is_what_is_left_of_the_shortest_wait() -> None:
     assert (found.rank, found.call) == (1, "poll")
     assert found.left == pytest.approx(29.0)
     assert find_first_limit([rank(0, *waiting("poll", None, None)), rank(1)]) is None
+
+
+def asks_for_a_lock(timeout: str, start: str = "", *, again: bool = False) -> list[Look]:
+    """Looks a second apart at a rank that asks for a lock on a file with filelock."""
+    caller = "WeakFileLock SP/huggingface_hub/utils/_fixes.py:99" if again else "count train.py:28"
+    one = look(
+        "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177",
+        "BaseFileLock.acquire SP/filelock/_api.py:1037",
+        caller,
+        "<module> train.py:41",
+        call="clock_nanosleep",
+    )
+    main = one.threads[0]
+    told = (("lock_filename", "/w/counts.lock"), ("timeout", timeout), ("start_time", start))
+    frames = (replace(main.frames[0], locals=told), *main.frames[1:])
+    one = replace(one, threads=(replace(main, frames=frames),))
+    return [replace(one, at=100.0 + number) for number in range(3)]
+
+
+def test_a_lock_that_is_asked_for_with_a_limit_is_given_up_then() -> None:
+    assert limit(rank(0, *asks_for_a_lock("40", "90.5"))) == pytest.approx(130.5)
+
+
+def test_by_a_clock_of_another_kind_it_is_given_up_so_long_after_the_first_look() -> None:
+    """Old versions of filelock have the time of day."""
+    assert limit(rank(0, *asks_for_a_lock("40", "1764356736.2"))) == pytest.approx(140.0)
+    assert limit(rank(0, *asks_for_a_lock("40"))) == pytest.approx(140.0)
+
+
+@pytest.mark.parametrize("timeout", ["-1", "None", ""])
+def test_a_lock_that_is_asked_for_without_a_limit_has_none(timeout: str) -> None:
+    assert limit(rank(0, *asks_for_a_lock(timeout, "90.5"))) == 0.0
+
+
+def test_who_asks_again_after_each_limit_has_none() -> None:
+    assert limit(rank(0, *asks_for_a_lock("10", "95.0", again=True))) == 0.0

@@ -9,6 +9,7 @@ from hangbisect.base.identity import RankId
 from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Wait
+from hangbisect.diagnosis.process.blocking_reason import ProcessContext, find_blocking_reason
 from hangbisect.diagnosis.process.frames import is_signal_handler
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.rank.messages import Signals
@@ -490,3 +491,19 @@ def test_who_asks_any_other_server_in_itself_is_not_known_to_wait_for_peers(asks
     found = Snapshot([rank(0, asks), second]).waits[0]
     assert found is not None
     assert found.rank is None
+
+
+@pytest.mark.parametrize(
+    ("called", "said"),
+    [
+        ("Semaphore.acquire STD/threading.py:479", "a slot of a semaphore in Semaphore.acquire"),
+        ("Queue.put STD/queue.py:140", "room in a queue in Queue.put"),
+        ("Queue.get STD/queue.py:171", "an item of a queue in Queue.get"),
+        ("Pool.put train.py:9", "a Python lock in Condition.wait"),
+    ],
+)
+def test_what_a_condition_is_waited_for_is_told_by_who_called_it(called: str, said: str) -> None:
+    one = look("Condition.wait STD/threading.py:327", called, "<module> train.py:30")
+    found = find_blocking_reason((one,), ProcessContext(rank(0, one)))
+    assert found.kind == "lock"
+    assert found.detail.startswith(said)

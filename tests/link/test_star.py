@@ -17,9 +17,9 @@ from hangbisect.base.node_record import NodeClock, make_node_record
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link import channel as channels
-from hangbisect.link.channel import LARGEST, Channel, Credentials, open_channel, pack
+from hangbisect.link.channel import LARGEST, Channel, Credentials, Refused, open_channel, pack
 from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
-from hangbisect.link.messages import Digest, Join, Judged, RankWord, Report, encode
+from hangbisect.link.messages import Beat, Digest, Join, Judged, RankWord, Report, decode, encode
 from hangbisect.link.node import NodeLink
 
 from ..diagnosis.made_up import SLEEP, job, rank
@@ -271,6 +271,30 @@ def test_a_node_is_on_its_own_once_the_lead_is_silent() -> None:
             assert await node.wait_for_judgement() is None
 
     run(test())
+
+
+def test_of_thousands_of_nodes_each_hears_a_beat_less_often_and_waits_longer_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hangbisect.link.lead._BEATS_IN_A_SECOND", 2)
+
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number, world_size=4) for number in range(4)]
+            await until(lambda: all(one.lease == 2 * LEASE for one in nodes))
+            await until(lambda: all(p.lease == 2 * LEASE for p in made.lead._peers.values()))
+            began = time.monotonic()
+            await asyncio.sleep(0.9 * 2 * LEASE)
+            assert all(one.is_led and one.heard > began for one in nodes)
+            assert all(p.is_heard(time.monotonic()) for p in made.lead._peers.values())
+
+    run(test())
+
+
+@pytest.mark.parametrize("every", [0.0, -1.0, 1e9])
+def test_a_beat_that_comes_never_is_no_beat(every: float) -> None:
+    with pytest.raises(Refused, match="a beat every"):
+        decode(encode(Beat(1.0, every=every)), (Beat,))
 
 
 def test_without_a_token_a_lead_orders_nothing() -> None:

@@ -277,6 +277,20 @@ def test_ranks_behind_shells_of_their_own_are_one_job(
     assert len({answer["job"] for answer in answers}) == 1
 
 
+def test_a_program_that_has_an_agent_of_torchrun_in_itself_is_the_launcher(
+    start: Start, package: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "go.sh").write_text(PROGRAM_OF_ITS_OWN)
+    (tmp_path / "go.sh.rank.py").write_text(ONE_RANK_OF_PYTHON)
+    environ = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    environ |= {"TORCHELASTIC_RUN_ID": "1", FRONT_VARIABLE: str(os.getpid())}
+    command = ("sh", tmp_path / "go.sh", sys.executable, "-c", ASK, package)
+    process = start(*command, env={**bare_environ(), **environ})
+    out, err = process.communicate(timeout=DEADLINE)
+    found = {json.loads(line)["launcher_pid"] for line in out.splitlines()}
+    assert len(found - {process.pid}) == 2, err
+
+
 def test_shells_without_a_port_of_their_ranks_may_be_of_several_jobs(
     start: Start, package: Path, tmp_path: Path
 ) -> None:

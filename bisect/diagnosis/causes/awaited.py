@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Look, Thread
 from ..process.blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..process.frames import (
@@ -20,6 +21,7 @@ from ..process.helper_processes import (
     waits_for_room,
 )
 from ..process.process_snapshot import ProcessSnapshot, merge_looks
+from ..process.public_calls import find_group_wait
 from ..process.request_threads import takes_connections, waits_for_others
 from ..thread_edges import HeldLock, find_held_lock
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -178,12 +180,29 @@ def _child_stands_still(scene: Scene) -> Found | None:
         return None
     if list_awaited_pids(view.look) == {subject.pid}:
         return None
+    if (below := _find_rank_below(scene, view)) is not None:
+        where = _in_the_jobs_code(scene, below) or format_place(below)
+        there = f"{where}, in {format_process(below.look)}, a rank of its own"
+        words = f"{format_process(view.look)} watches ranks of its own: of these"
+        words = f"{words} {format_process(below.look)} stands still in {where}"
+        return Found(words, {"there": there, "pid": below.look.pid})
     where = _in_the_jobs_code(scene, view) or format_place(view)
     place = ", ".join(part for part in (view.call_name, view.wchan) if part)
     words = f"{format_process(view.look)} stands still in {where}" + (
         f" ({place})" if place else ""
     )
     return Found(words, {"there": where})
+
+
+def _find_rank_below(scene: Scene, view: ProcessSnapshot) -> ProcessSnapshot | None:
+    """Return the rank of a job inside of the job, whose launcher `view` is, that stands still and
+    waits for no other one of them; None for any other process, or if several may be meant.
+    """
+    if find_role(view.frames, Role.WATCHES_RANKS) is None:
+        return None
+    ranks = [one for one in scene.workers if one.look.ppid == view.look.pid and one.threads]
+    alone = [one for one in ranks if find_group_wait(one) is None and not one.running]
+    return alone[0] if len(alone) == 1 else None
 
 
 def _awaits_an_idle_actor(scene: Scene) -> Found | None:

@@ -11,10 +11,11 @@ import re
 from ...base.library_functions import Role, find_lock_poll, find_role, find_told_lock_path, has_role
 from ...base.process_facts import FileLock, Frame
 from ...base.rank_facts import RankFacts
-from ...base.words import format_ranks
+from ...base.words import format_ranks, format_seconds
 from ..process.blocked_syscalls import SLEEP_CALLS
 from ..process.frames import format_frame
 from ..process.public_calls import describe_build
+from ..process.time_limits import read_lock_limit
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import THREAD_POOL_WAIT_FILES
 
@@ -123,12 +124,19 @@ def _asks_for_a_file_lock(scene: Scene) -> Found | None:
     frames, lock = _polling(scene), _held(scene)
     frame = find_lock_poll(frames)
     if frame is not None:
-        words = f"it asks for a lock in {format_frame(frame)}"
+        words = f"it asks for a lock in {format_frame(frame)}" + _say_limit(scene, frames)
         return Found(words, {"lock": _find_lock_path(scene, frames)})
     if scene.call in ("flock", "fcntl") and (lock is None or lock.waiting):
         path = lock.path if lock is not None else _named(scene)
         return Found(f"it waits in {scene.call}() for {path}", {"lock": path})
     return _sqlite_is_busy(scene)
+
+
+def _say_limit(scene: Scene, frames: tuple[Frame, ...]) -> str:
+    """Return in words for how long it is asked for at the most, "" if without a limit."""
+    look = scene.view.look if scene.view is not None and frames == scene.frames else None
+    limit = read_lock_limit(look) if look is not None else None
+    return f", for {format_seconds(limit)} at the most" if limit is not None else ""
 
 
 def _sqlite_is_busy(scene: Scene) -> Found | None:

@@ -74,7 +74,9 @@ def _below_a_condition(scene: Scene) -> Found | None:
     """The source shows that only some ranks come by that call (`if rank == 0`)."""
     found = find_logged_mismatch(scene, "extra", "skipped")
     split = split_by_stacks(scene) if found is None else None
-    condition = found.operation.condition if found else split.condition if split else ""
+    if found is not None:  # its sentence has the condition
+        return Found("") if found.operation.condition else None
+    condition = split.condition if split else ""
     return Found(f"the call stands below `{condition}`") if condition else None
 
 

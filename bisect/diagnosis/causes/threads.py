@@ -10,7 +10,13 @@ from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
 from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS
-from ..process.frames import EXPORTERS, format_frame, frame_owner, is_service_thread
+from ..process.frames import (
+    EXPORTERS,
+    format_frame,
+    frame_owner,
+    is_service_thread,
+    unqualified_name,
+)
 from ..process.helper_processes import find_unread_child, is_to_be_given
 from ..process.loop_waits import describe_tasks
 from ..thread_edges import list_locks
@@ -36,7 +42,6 @@ _HANDS_OVER = (
     (r"/threading\.py", "wait|wait_for"),
     (r"concurrent/futures/_base\.py", "result|wait"),
 )
-_SEMAPHORE = (r"/threading\.py", "acquire")  # its locks and conditions acquire in C
 _OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
 _RESULT = (r"concurrent/futures/_base\.py", "result")
 _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
@@ -211,30 +216,18 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
 
 
-def _waits_for_a_slot(scene: Scene) -> Found | None:
-    """A rank waits, without a limit, to be let in by a semaphore of its threads (acquire)."""
-    view = scene.view
-    main = view.main if view is not None else None
-    if view is None or main is None or is_forked(view) or not _for_ever(_kernel(scene, main)):
+def _wants_a_slot(scene: Scene) -> Found | None:
+    """A rank waits for a slot of a semaphore of threading's, without a time limit."""
+    if _waits_to_be_given(scene) is None:
         return None
-    frame = find_frame(tuple(f for f in scene.frames if not f.native)[:3], *_SEMAPHORE)
-    outside = (one for one in scene.python if not re.search(r"(?:^|/)threading\.py$", one.file))
-    outer = next(outside, None)
-    if frame is None or outer is None:
+    inner, *outer = tuple(frame for frame in scene.frames if not frame.native)[:2]
+    if not outer or unqualified_name(inner.name) != "wait":
         return None
-    place = format_frame(outer)
-    return Found(f"it waits in {format_frame(frame)}, called by {place}", {"place": place})
-
-
-def _nobody_gives_back(scene: Scene) -> Found | None:
-    """No other thread is there that could give a slot back: each that there is asks for one too."""
-    if found := no_other_thread_works(scene):
-        return found
-    side = find_side_threads(scene)
-    frames = [tuple(f for f in one.frames if not f.native)[:3] for one in side]
-    if not side or not all(find_frame(one, *_SEMAPHORE) for one in frames):
+    if find_frame(tuple(outer), r"/threading\.py", "acquire") is None:
         return None
-    return Found(f"{len(side)} other threads wait for a semaphore as well")
+    own = scene.users_frame(scene.frames) or outer[0]
+    values = {"place": format_frame(own)}
+    return Found(f"it waits for a slot of a semaphore in {format_frame(own)}", values)
 
 
 def find_catching_loop(scene: Scene) -> Frame | None:
@@ -432,7 +425,7 @@ CAUSES = (
             also(a_thread_ended, 0.5),
             unless(_its_loop_takes_tasks),
             unless(blocks_its_own_loop),
-            unless(_waits_for_a_slot),
+            unless(_wants_a_slot),
         ),
         why="It waits in {place} for what another thread is to give, and {gone}: an exception in a "
         "thread ends that thread alone.",
@@ -444,13 +437,17 @@ CAUSES = (
     ),
     KnownCause(
         id="slots-not-given-back",
-        title="all slots of a semaphore are taken, and nobody is there to give one back",
-        signs=(need(_waits_for_a_slot, 0.5), need(_nobody_gives_back, 0.5)),
-        why="{place} asks a threading.Semaphore to be let in, and no thread is there that could "
-        "let it: each acquire() without its release(), as where an error comes between, or a "
-        "thread ends, keeps a slot for good.",
+        title="a semaphore has no slot left, and nobody gives one back",
+        signs=(
+            need(_wants_a_slot, 0.5),
+            need(_its_giver_has_ended, 0.5),
+            unless(blocks_its_own_loop),
+        ),
+        why="In {place} it waits for a slot of a semaphore, and {gone}: whoever took the slots "
+        "has not given them back, as where an exception comes between acquire() and release().",
         avoid=(
-            "`with semaphore:` in place of acquire() and release(): it gives back, error or not",
+            "`with semaphore:`, or release() in a finally: given back whatever is raised",
+            "look at the results of what took them (future.result()): their exceptions tell why",
             "semaphore.acquire(timeout=60): an error in place of silence",
         ),
         references=("https://docs.python.org/3/library/threading.html#semaphore-objects",),

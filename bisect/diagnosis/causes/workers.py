@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from ...base.process_facts import Look
 from ...base.words import format_bytes
@@ -70,13 +71,41 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
     return None
 
 
+_BEFORE_WORKERS = (
+    "do what all ranks do together before the DataLoader is made, in the ranks themselves"
+)
+_END_OF_COPIES = "after os.fork() end the copy by os._exit() whatever is raised: in a finally"
+
+
+def _find_copies(scene: Scene) -> Iterator[ProcessSnapshot]:
+    """Return the children for which a rank waits that are in a collective and have one thread: what
+    has a process group has threads of it, and a copy made by fork() has none of them.
+    """
+    wait = scene.verdict.waits_for
+    for view in scene.workers:
+        awaited = wait is not None and wait.kind == "process" and wait.pid == view.look.pid
+        if awaited and len(view.look.kernel) == 1 and find_group_wait(view) == "collective":
+            yield view
+
+
+def _waits_for_workers(scene: Scene) -> Found | None:
+    """A rank waits for what its workers make, or for the end of a copy of itself."""
+    if next(_find_copies(scene), None) is not None:
+        return Found("")
+    return parent_waits_for_workers(scene)
+
+
 def a_worker_meets_others(scene: Scene) -> Found | None:
     """A process that was forked from a rank is in a collective of that rank's group."""
-    for view in _workers(scene):
-        if is_forked(view) and find_group_wait(view) == "collective":
-            where, worker = format_place(view), format_process(view.look)
-            words = f"its worker {worker} is in a collective, in {where}"
-            return Found(words, {"worker": worker, "place": where})
+    copies = (*_find_copies(scene),)
+    for view in (*filter(is_forked, _workers(scene)), *copies):
+        if find_group_wait(view) == "collective":
+            own, worker = scene.users_frame(view.frames), format_process(view.look)
+            where = format_frame(own) if own is not None else format_place(view)
+            which = "copy" if view in copies else "worker"
+            words = f"its {which} {worker} is in a collective, in {where}"
+            advice = _END_OF_COPIES if view in copies else _BEFORE_WORKERS
+            return Found(words, {"worker": worker, "place": where, "advice": advice})
     return None
 
 
@@ -331,16 +360,16 @@ CAUSES = (
     ),
     KnownCause(
         id="collective-in-a-worker",
-        title="a worker of the rank calls a collective",
+        title="a worker of the rank, or a forked copy of it, calls a collective",
         signs=(
-            need(parent_waits_for_workers, 0.4),
+            need(_waits_for_workers, 0.4),
             need(a_worker_meets_others, 0.55),
             unless(_runs_the_script_again),
         ),
         why="{worker}, a fork of the rank, waits for all ranks in {place}. The threads of the "
         "rank's process group are not in it, and no other rank calls that.",
         avoid=(
-            "do what all ranks do together before the DataLoader is made, in the ranks themselves",
+            "{advice}",
             "in a data set ask nothing of torch.distributed; hand rank and world size to it",
         ),
         references=("pytorch/pytorch#75147",),

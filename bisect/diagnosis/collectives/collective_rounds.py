@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from ...base.files import PACKAGE
+from ...base.lazy_dataclass import dataclass
 from ...base.rank_facts import Collective, RankFacts
 from ..process.process_snapshot import merge_looks
 from .collective_mismatch import BACKWARD_KINDS, WRAPPER_KINDS, LoopState, Mismatch, add_sentence
-from .common_path import are_in_one_loop, find_collective_place
+from .common_path import are_in_one_loop, find_collective_place, find_ways_in_library
+from .peer_calls import ROOTED
 
 CallKey = tuple[str, str, str, str, tuple[str, ...], str]
 _STARTS_A_THREAD = re.compile(r"threading\.py:\d+ (?:Thread\.)?_bootstrap\b")
@@ -29,6 +31,40 @@ _STARTS_A_THREAD = re.compile(r"threading\.py:\d+ (?:Thread\.)?_bootstrap\b")
 def call_key(one: Collective) -> CallKey:
     """Return what tells one call from another, on every rank the same."""
     return one.kind, one.site, one.between, one.group, one.path, one.origin
+
+
+_SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
+
+
+@dataclass(frozen=True)
+class LoggedCall:
+    """A call as it is compared with those of another rank."""
+
+    key: CallKey
+    condition: str = field(default="", compare=False)  # below which only some ranks come by
+
+    @classmethod
+    def of(cls, one: Collective) -> LoggedCall:
+        """Return the call that an operation is."""
+        return cls(call_key(one), one.condition)
+
+
+def score_pair(a: LoggedCall, b: LoggedCall) -> int:
+    """Return how well two calls of two ranks go together, 0 if they cannot be the same. One line of
+    a library's, or of a helper, is reached by several ways: the call that one rank makes below a
+    condition is not the one that another makes by another way, without a condition,
+    but where a root does something else than the others.
+    """
+    if a.key[0] != b.key[0] or a.key[3] != b.key[3]:
+        return 0
+    if a.key[1] != b.key[1]:
+        return _SAME_KIND  # who sends often does so in another line than who receives
+    same_way = a.key[4:] == b.key[4:]
+    if not same_way and bool(a.condition) != bool(b.condition):
+        return _SAME_KIND if a.key[0] in ROOTED else 0
+    if a.key[2] != b.key[2]:
+        return _SAME_SITE
+    return _SAME_CALL if same_way else _SAME_WAY
 
 
 def read_loop(made: Sequence[Collective], loop: Collective, other: Collective) -> LoopState:
@@ -99,7 +135,17 @@ def name_call_in_the_loop(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismat
     ]
     if len(places) < len(named) or not are_in_one_loop(places):
         return found
-    return add_sentence(replace(found, kind="different"))
+    ways = find_ways_in_library(places)
+    mine, theirs = (
+        next((ways[rank] for rank in ranks if rank in ways), "")
+        for ranks in (found.ranks, found.others)
+    )
+    operation, paired = _add_way(found.operation, mine), _add_way(found.paired, theirs)
+    return add_sentence(replace(found, kind="different", operation=operation, paired=paired))
+
+
+def _add_way(one: Collective, way: str) -> Collective:
+    return replace(one, site=f"{one.site}, in {way}") if way else one
 
 
 def _is_reduced(log: Sequence[Collective], backward: Collective) -> bool:

@@ -51,6 +51,7 @@ class CollectivePlace:
     group: GivenGroup = ""  # over which the call goes
     root: RankId | None = None  # of that call, as its frame has it
     handle: Handle | None = None  # of a send or a receive, for which it waits
+    named_root: RankId | None = None  # as `root`, whatever group was given to the call
 
     @property
     def key(self) -> Hashable:
@@ -97,7 +98,7 @@ def _find_place_on_stack(
     call = call or ("new_group" if makes_group else "")
     own = tuple(f for f, owner in zip(frames, owners, strict=True) if owner in ("user", "step"))
     path = tuple(f for f in frames[at:] if not f.file.endswith(C10D_WRAPPER))
-    root = find_root(stack)
+    root, named_root = find_root(stack), find_root(stack, given_group="any")
     return CollectivePlace(
         0,
         call,
@@ -106,6 +107,7 @@ def _find_place_on_stack(
         read_group(stack),
         root.rank if root else None,
         find_handle(stack),
+        named_root.rank if named_root else None,
     )
 
 
@@ -256,8 +258,11 @@ def split_by_loop(places: Sequence[CollectivePlace]) -> PlaceSplit | None:
 
 def are_in_one_loop(places: Sequence[CollectivePlace]) -> bool:
     """Return whether ranks stand in different lines of one loop, or in different functions without
-    a loop that one line of it has called, as far as the source shows: none of them has left it.
+    a loop that one line of it has called, as far as the source shows: none of them has left it. It
+    may be a library's, for whose steps one line of the job's has called it.
     """
+    if find_ways_in_library(places):
+        return True
     own = [place.own for place in places]
     at = next((n for n, steps in enumerate(_zip_all(own)) if len({*steps}) > 1), None)
     if at is None or any(len(frames) <= at for frames in own):
@@ -266,6 +271,22 @@ def are_in_one_loop(places: Sequence[CollectivePlace]) -> bool:
         return len({frames[at].loop for frames in own}) == 1 and bool(own[0][at].loop)
     called = any(frame.loop for frames in own for frame in frames[at:])
     return at > 0 and bool(own[0][at - 1].loop) and not called
+
+
+def find_ways_in_library(places: Sequence[CollectivePlace]) -> dict[RankId, str]:
+    """Return the function in which each rank is, of those that a library's loop over the steps of a
+    training has called from different lines; {} where ranks are not all in one such loop.
+    """
+    if len({place.own for place in places}) != 1:
+        return {}
+    paths = [place.path for place in places]
+    at = next((n for n, steps in enumerate(_zip_all(paths)) if len({*steps}) > 1), None)
+    if at is None or any(len(path) <= at + 1 for path in paths):
+        return {}
+    loops = {(path[at].file, path[at].name, path[at].loop) for path in paths}
+    if len(loops) != 1 or not paths[0][at].loop:
+        return {}
+    return {place.rank: format_frame(place.path[at + 1]) for place in places}
 
 
 def _is_in_loop(frames: Sequence[Frame], line: int) -> bool:
@@ -292,7 +313,8 @@ def find_few(places: Sequence[CollectivePlace]) -> tuple[CollectivePlace, ...]:
     """Return those that left the path of more than half of all ranks where it first forks, () if
     there are none: by functions, or by lines where all are in the same functions.
 
-    In a collective with a root one rank is in another line than all others, and all is well.
+    In a collective with a root one rank is in another line than all others, and all is well, unless
+    it takes another rank for the root.
     """
     for with_lines in (False, True):
         paths = [[(f.file, f.name, with_lines and f.line) for f in place.path] for place in places]
@@ -303,13 +325,20 @@ def find_few(places: Sequence[CollectivePlace]) -> tuple[CollectivePlace, ...]:
         usual, count = Counter(steps).most_common(1)[0]
         if count * 2 <= len(places):
             return ()
-        calls = {p.call for p, step in zip(places, steps, strict=True) if step == usual} & ROOTED
+        many = [p for p, step in zip(places, steps, strict=True) if step == usual]
         return tuple(
             place
             for place, step in zip(places, steps, strict=True)
-            if step != usual and place.call not in calls
+            if step != usual and not _may_be_in_one_call(place, many)
         )
     return ()
+
+
+def _may_be_in_one_call(place: CollectivePlace, many: Sequence[CollectivePlace]) -> bool:
+    """Return whether a rank may be in the call with a root in which others are, in another line."""
+    same = [one for one in many if one.call == place.call and one.call in ROOTED]
+    roots = {one.named_root for one in (place, *same)}
+    return bool(same) and (None in roots or len(roots) == 1)
 
 
 def _zip_all(paths: Sequence[Sequence[Hashable]]) -> Iterable[tuple[Hashable, ...]]:

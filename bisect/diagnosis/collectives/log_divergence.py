@@ -38,17 +38,17 @@ from .collective_mismatch import (
     make_mismatch,
 )
 from .collective_rounds import (
-    CallKey,
+    LoggedCall,
     call_key,
     find_expected,
     name_call_in_the_loop,
     name_left_out_reduction,
     read_loop,
+    score_pair,
 )
 from .counted_mismatch import find_counted_mismatch
 from .unsent_messages import find_unsent_message
 
-_SAME_CALL, _SAME_WAY, _SAME_SITE, _SAME_KIND = 8, 7, 6, 1  # scores of two operations
 _MOST_CLASSES = 24  # of ranks with the same log
 _MOST_REFERENCES = 5
 _RECORDED: tuple[LogSource, ...] = ("torch", "flight recorder")
@@ -123,16 +123,6 @@ def _group_by_log(group: LoggedGroup) -> list[_SameLog]:
 # ---- two logs ------------------------------------------------------------------------------------
 
 
-def _score_pair(a: CallKey, b: CallKey) -> int:
-    if a[0] != b[0] or a[3] != b[3]:
-        return 0
-    if a[1] != b[1]:
-        return _SAME_KIND  # who sends often does so in another line than who receives
-    if a[2] != b[2]:
-        return _SAME_SITE
-    return _SAME_CALL if a[4:] == b[4:] else _SAME_WAY
-
-
 @dataclass(frozen=True)
 class _AlignedLogs:
     """Two logs side by side, up to the last operation that they have in common, and after it."""
@@ -158,7 +148,7 @@ def _align_logs(mine: Stream, theirs: Stream) -> _AlignedLogs | None:
     a, b = _kept_operations(mine, theirs), _kept_operations(theirs, mine)
     is_open = bool(mine.since or theirs.since)
     pairs = align(
-        [call_key(o) for o in a], [call_key(o) for o in b], _score_pair, head_is_open=is_open
+        list(map(LoggedCall.of, a)), list(map(LoggedCall.of, b)), score_pair, head_is_open=is_open
     )
     matched = [n for n, (i, j) in enumerate(pairs) if i is not None and j is not None]
     if is_open and not matched:

@@ -37,6 +37,7 @@ class PendingOperation:
 
     operation: Collective
     missing: tuple[RankId, ...]  # the members of its group that have not entered it
+    called: str = ""  # as the job called it, where torch's recorder has another name for it
 
     @property
     def is_sure(self) -> bool:
@@ -67,7 +68,23 @@ def find_pending_operations(ranks: Sequence[RankFacts]) -> dict[RankId, PendingO
                 pending = logs.find_first_pending(rank, only_sure=rank in recorded)
                 if pending is not None:
                     found[rank] = pending
-    return found
+    called = {facts.rank: log[-1] for facts in ranks if (log := _list_own(facts))}
+    return {rank: _name_as_called(one, called.get(rank)) for rank, one in found.items()}
+
+
+def _list_own(facts: RankFacts) -> tuple[Collective, ...]:
+    logs = (log.operations for log in facts.collectives if log.source == "ring")
+    return next(logs, ())
+
+
+def _name_as_called(pending: PendingOperation, last: Collective | None) -> PendingOperation:
+    """Return an operation with the name of the call in which its rank is: gloo reduces and scatters
+    by an all_reduce, and torch's recorder has that (ProcessGroupGloo.cpp).
+    """
+    if last is None or last.done or not last.kind.startswith("reduce_scatter"):
+        return pending
+    reduces = pending.operation.kind in ("all_reduce", "allreduce")
+    return replace(pending, called=last.kind) if reduces else pending
 
 
 def find_groups_of_waiting(
@@ -264,7 +281,7 @@ def describe_operation(pending: PendingOperation) -> str:
     one = pending.operation
     if is_to_one_peer(one):
         return f"{one.kind} {'from' if receives(one) else 'to'} rank {one.peer}"
-    return f"collective {one.kind}"
+    return f"collective {pending.called or one.kind}"
 
 
 def describe_subgroups(ranks: Sequence[RankFacts], package: str = "") -> list[str]:

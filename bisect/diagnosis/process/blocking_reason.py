@@ -147,7 +147,19 @@ def _find_threading_wait(python: list[Frame], others: list[Thread]) -> Wait:
     asked = next((f for f in python if not f.file.endswith("threading.py")), None)
     if asked is not None and asked.file.endswith("concurrent/futures/_base.py"):
         return Wait("thread", _format_threads(others) or "a thread that this process does not have")
+    for caller in python[1:2]:
+        called = caller.file.rpartition("/")[2], unqualified_name(caller.name)
+        if called in _GIVEN:
+            return Wait("lock", f"{_GIVEN[called]} in {format_frame(caller)}")
     return Wait("lock", f"a Python lock in {format_frame(python[0])}")
+
+
+# What Condition.wait is for, by who called it: queue.Queue, threading.Semaphore.
+_GIVEN = {
+    ("queue.py", "put"): "room in a queue",
+    ("queue.py", "get"): "an item of a queue",
+    ("threading.py", "acquire"): "a slot of a semaphore",
+}
 
 
 def _format_threads(threads: list[Thread]) -> str:

@@ -228,8 +228,21 @@ def format_frame(frame: Frame) -> str:
 
 
 def format_innermost_frame(frames: Iterable[Frame]) -> str:
-    """Return the innermost Python frame in words, "" if there is none."""
-    return next((format_frame(frame) for frame in frames if not frame.native), "")
+    """Return the innermost Python frame in words, that of what a decorator is around and not the
+    decorator's; "" if there is none.
+    """
+    python = [frame for frame in frames if not frame.native]
+    told = next((frame for frame in python if not is_decorator(frame)), *python[:1] or (None,))
+    return format_frame(told) if told is not None else ""
+
+
+_DECORATOR = re.compile(r"_?inner(?:_fn)?|\w*wrapper|wrapped\w*|decorate\w*")
+
+
+def is_decorator(frame: Frame) -> bool:
+    """Return whether a frame is that of a decorator around a function, by its name."""
+    own = unqualified_name(frame.name)
+    return "<locals>" in frame.name and _DECORATOR.fullmatch(own) is not None
 
 
 # Packages with threads, and processes, of their own that send what a job logs.

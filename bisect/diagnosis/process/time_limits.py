@@ -1,5 +1,6 @@
-"""Until when a wait lasts at the most, as the kernel knows: a sleep, a futex or a poll with a time
-limit. What waits so is not hung before. Pure.
+"""Until when a wait lasts at the most: a sleep, a futex or a poll with a time limit, as the kernel
+knows it; a lock on a file that is asked for again and again, as the frame that asks knows it. What
+waits so is not hung before. Pure.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from itertools import pairwise
 
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
+from ...base.library_functions import Role, find_lock_poll, has_role
 from ...base.process_facts import Look
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Verdict, Wait
@@ -29,7 +31,8 @@ def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
     """
     named = set(verdict.ranks.culprit)
     waiting = [find_who_waits(facts, verdict.waits_for) for facts in ranks if facts.rank in named]
-    ends = [(looks[-1].at, find_end_of_wait(looks)) for looks in waiting if looks]
+    found = [(looks, find_end_of_lock_poll(looks)) for looks in waiting if looks]
+    ends = [(looks[-1].at, max(find_end_of_wait(looks), end)) for looks, end in found]
     return max((end for at, end in ends if end <= at + LONGEST_LIMIT), default=0.0)
 
 
@@ -93,6 +96,52 @@ def find_end_of_wait(looks: Sequence[Look]) -> float:
     if call.name in _COUNT_DOWN and len(same) < len(looks):
         return 0.0
     return min(same) + call.timeout
+
+
+def find_end_of_lock_poll(looks: Sequence[Look]) -> float:
+    """Return until when (monotonic) the main thread asks for a lock on a file at the most, by the
+    limit of the function that asks and by when it began; 0.0 where it has none, or where its caller
+    asks again.
+    """
+    limit = read_lock_limit(looks[-1])
+    if limit is None:
+        return 0.0
+    last = looks[-1]
+    began = _read_number(last, "start_time")  # time.perf_counter(): the monotonic clock on Linux
+    if began is None or not last.at - last.age <= began <= last.at:
+        began = next(one.at for one in looks if read_lock_limit(one) is not None)
+    return began + limit
+
+
+def read_lock_limit(look: Look) -> float | None:
+    """Return for how many seconds in all the main thread asks for a lock on a file, None where it
+    asks for none, or without a limit.
+    """
+    frames = look.main.frames if look.main is not None else ()
+    if any(has_role(frame.file, frame.name, Role.ASKS_AGAIN) for frame in frames):
+        return None
+    limit = _read_number(look, "timeout")
+    return limit if limit is not None and limit >= 0 else None
+
+
+def _read_number(look: Look, name: str) -> float | None:
+    """Return a number of the function in which the main thread asks for a lock on a file."""
+    asks = find_lock_poll(look.main.frames) if look.main is not None else None
+    told = dict(asks.locals).get(name, "") if asks is not None else ""
+    try:
+        return float(told)
+    except ValueError:
+        return None
+
+
+def gives_up_a_lock(verdict: Verdict, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether what the culprits wait for is a lock on a file for which each of them asks for
+    some time only: whatever became of its owner, they go on, or end.
+    """
+    named = [facts for facts in ranks if facts.rank in verdict.ranks.culprit]
+    waiting = [find_who_waits(facts, verdict.waits_for) for facts in named]
+    limits = [read_lock_limit(looks[-1]) if looks else None for looks in waiting]
+    return bool(limits) and all(one is not None and one <= LONGEST_LIMIT for one in limits)
 
 
 def read_time_left(look: Look) -> float | None:

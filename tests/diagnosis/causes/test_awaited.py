@@ -325,3 +325,22 @@ def test_what_a_thread_at_work_may_give_a_loop_does_not_wait_for_itself() -> Non
         one.looks[-1], ("convert", ("convert data.py:12", "Thread.run STD/threading.py:982"))
     )
     assert "loop-waits-for-itself" not in causes_of((about, [first(works), other]))
+
+
+def test_of_a_job_inside_of_the_job_the_rank_that_keeps_the_others_is_told() -> None:
+    """A rank evaluates by a torchrun of its own, whose launcher only looks whether they live."""
+    api = "SP/torch/distributed/elastic/agent/server/api.py"
+    waits = look(
+        "Popen.communicate STD/subprocess.py:1196",
+        "run STD/subprocess.py:550",
+        "score train.py:38",
+        call="read",
+        descriptors=(pipe(5, 300),),
+    )
+    agent = look(
+        f"SimpleElasticAgent._invoke_run {api}:923", f"run {api}:745", pid=300, ppid=100, call="nap"
+    )
+    sleeps = look("evaluate train.py:27", "<module> train.py:53", pid=301, ppid=300, call="nap")
+    meets = replace(ALL_REDUCE, pid=302, ppid=300)
+    found = causes_of((job(), [first(waits, agent, sleeps, meets), rank(1, ALL_REDUCE)]))
+    assert "evaluate (train.py:27), in python (301)" in found["child-process-stuck"].why

@@ -75,28 +75,20 @@ def dead_producer() -> Facts:
     return job(), [rank(0, GETS), held(1)]
 
 
-SLOT = look(
-    "Condition.wait STD/threading.py:327",
-    "Semaphore.acquire STD/threading.py:479",
-    "read readers.py:24",
-    "main train.py:43",
-    call="futex",
+WANTS_A_SLOT = native(
+    look(
+        "Condition.wait STD/threading.py:327",
+        "Semaphore.acquire STD/threading.py:479",
+        "Uploads.send train.py:31",
+        "<module> train.py:53",
+        args=FOREVER,
+    ),
+    *LOCK,
 )
 
 
 def slots_not_given_back() -> Facts:
-    return job(), [rank(0, SLOT), held(1)]
-
-
-def test_who_is_to_be_let_in_by_a_semaphore_waits_for_no_producer() -> None:
-    found = causes_of(slots_not_given_back())
-    assert "dead-producer" not in found
-    assert "read (readers.py:24)" in found["slots-not-given-back"].why
-    works = beside(SLOT, ("reader", ("load data.py:3", "Thread.run STD/threading.py:982")))
-    assert "slots-not-given-back" not in causes_of((job(), [first(works), held(1)]))
-    frames = ("Condition.wait STD/threading.py:327", "Semaphore.acquire STD/threading.py:479")
-    asks = beside(SLOT, ("reader", (*frames, "Thread.run STD/threading.py:982")))
-    assert "slots-not-given-back" in causes_of((job(), [first(asks), held(1)]))
+    return job(), [rank(0, WANTS_A_SLOT), held(1)]
 
 
 def pool_waits_for_itself() -> Facts:
@@ -530,3 +522,15 @@ def test_a_thread_that_is_there_has_not_ended_and_one_at_work_may_give_it() -> N
     assert "dead-producer" not in causes_of(served(*ENDED, name="updater"))
     assert "dead-producer" not in causes_of(served(*ENDED, call="clock_nanosleep"))
     assert "dead-producer" not in causes_of(served("KeyError: 'embedding'"))
+
+
+def test_a_thread_at_work_may_give_its_slot_back() -> None:
+    works = beside(
+        WANTS_A_SLOT, ("upload_0", ("send store.py:3", "Thread.run STD/threading.py:982"))
+    )
+    assert "slots-not-given-back" not in causes_of((job(), [first(works), held(1)]))
+
+
+def test_what_comes_out_of_a_queue_is_no_slot() -> None:
+    assert "slots-not-given-back" not in causes_of(dead_producer())
+    assert "dead-producer" not in causes_of(slots_not_given_back())

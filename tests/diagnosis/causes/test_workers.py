@@ -463,3 +463,30 @@ def test_a_reader_that_died_with_the_lock_of_the_queue_is_dead_and_the_others_no
 @pytest.mark.parametrize("facts", [readers(100, 301, 302, 303), readers(100, 301, 302, status=0)])
 def test_a_lock_that_one_who_lives_may_have_is_not_of_the_dead(facts: Facts) -> None:
     assert "worker-dead" not in causes_of(facts)
+
+
+COPY = (
+    "all_reduce SP/torch/distributed/distributed_c10d.py:3252",
+    "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+    "step_once train.py:35",
+    "main train.py:46",
+    "<module> train.py:58",
+)
+WAITS_FOR_COPY = look(
+    "Snapshots.wait train.py:30", "main train.py:51", call="wait4", args=(300,) * 6
+)
+
+
+def test_a_copy_that_was_forked_has_no_thread_of_its_group() -> None:
+    """It was to end by os._exit(), and trains on: its rank waits for its end."""
+    copy = look(*COPY, pid=300, ppid=100)
+    found = causes_of(of(WAITS_FOR_COPY, copy))
+    assert "collective-in-a-worker" in found
+    assert "step_once (train.py:35)" in found["collective-in-a-worker"].why
+
+
+def test_a_program_that_trains_by_itself_has_threads_of_its_group() -> None:
+    trains = look(*COPY, pid=300, ppid=100)
+    task = replace(trains.kernel[0], tid=301, comm="pt_gloo_runloop")
+    trains = replace(trains, kernel=(*trains.kernel, task))
+    assert "collective-in-a-worker" not in causes_of(of(WAITS_FOR_COPY, trains))
