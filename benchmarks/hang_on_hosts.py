@@ -8,8 +8,8 @@ started twice: under `hangbisect run` on each host (`run`; what its monitors wro
 together by `hangbisect merge`: `files`; with --apart they do not talk to each other), and without
 us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`).
 
-OWN_CASES (host_own_cases.py), LATER_CASES (host_later_cases.py) and LAUNCHED_CASES
-(host_launched_cases.py) are jobs as users write them:
+OWN_CASES (host_own_cases.py), LATER_CASES (host_later_cases.py), LAUNCHED_CASES
+(host_launched_cases.py) and UNLIKE_CASES (host_unlike_cases.py) are jobs as users write them:
 trainings, pipelines, servers and workers, agents that do not agree. Those that are healthy must not
 be called a hang, and end well.
 
@@ -39,6 +39,7 @@ from host_case import Case, OwnCase
 from host_later_cases import LATER_CASES
 from host_launched_cases import LAUNCHED_CASES
 from host_own_cases import OWN_CASES
+from host_unlike_cases import UNLIKE_CASES
 from hosts import Host, Hosts, missing
 
 PROGRAMS = Path(__file__).with_name("host_programs")
@@ -163,7 +164,7 @@ CASES += (
     Case("gloo-marker", "train", "marker", "first", 4, 3, _MARKERS, agents=True),
 )
 
-CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES
+CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES + UNLIKE_CASES
 
 
 @dataclass

@@ -180,7 +180,7 @@ LAUNCHED_CASES: tuple[OwnCase, ...] = (
             *((n, _SAMPLES) for n in (2, 3)),
         ),
         culprit=1,
-        causes=("lock-not-to-be-had", "self-deadlock", "dead-owner"),
+        causes=("slots-not-given-back", "lock-not-to-be-had", "self-deadlock", "dead-owner"),
         at="acquire|read",
     ),
     # Its numbers are none, and the thread that is to report them waits on, when all is over.
@@ -236,7 +236,7 @@ LAUNCHED_CASES: tuple[OwnCase, ...] = (
             "-x MASTER_ADDR=n1 -x MASTER_PORT=29400 $PYTHON mpi_train.py"
         ),
         before=((2, _SHELL_WAITS),),
-        causes=("other-node-missing", "rank-never-started", "child-program", "child-process-stuck"),
+        causes=("host-starts-nobody", "other-node-missing", "rank-never-started", "child-program"),
         causes_by_stacks=("", "node-lost"),
         says="n3",
     ),

@@ -183,13 +183,14 @@ class Inquiry:
         await self._ask_groups(alone)
         return _list_answers(alone)
 
-    async def end_ranks(self) -> list[EndedRanks]:
-        """Have each machine end the ranks that it has looked at, and what belongs to them; return
-        what each of them says.
+    async def end_ranks(self, spared: Node | None = None) -> list[EndedRanks]:
+        """Have each machine but the `spared` one end the ranks that it has looked at, and what
+        belongs to them; return what each of them says.
         """
         until = time.monotonic() + END_LIMIT
-        asked = [node for group in self._groups for node in group.nodes if node.facts is not None]
-        for group in self._groups:
+        groups = [group for group in self._groups if [n.node for n in group.nodes] != [spared]]
+        asked = [node for group in groups for node in group.nodes if node.facts is not None]
+        for group in groups:
             group.tell({"is": "end"})
         return list(await asyncio.gather(*(_hear_end(one, until) for one in asked)))
 

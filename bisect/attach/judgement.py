@@ -10,7 +10,7 @@ or needs more memory for what it makes. What neither tells stays open.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base.files import PACKAGE
@@ -75,9 +75,11 @@ def judge_nodes(
     notes: Sequence[str] = (),
     now: float = 0.0,
     lost: Sequence[LostNode] = (),
+    silent: Mapping[str, str] | None = None,
 ) -> Judgement:
     """Return what the machines of a job tell together. `now` is our own clock's time; `notes` are
-    sentences for the verdict; `lost`: machines that the network does not reach.
+    sentences for the verdict; `lost`: machines that the network does not reach; `silent`: those
+    that do not answer where the launcher has started no rank, and what came instead.
     """
     first = nodes[0]
     ranks = sorted(
@@ -107,6 +109,7 @@ def judge_nodes(
         starting=next((node.starting for node in nodes if node.starting), ""),
         restarted=next((node.restarted for node in nodes if node.restarted), None),
         lost_nodes=tuple(lost),
+        silent_hosts=dict(silent or {}),
     )
     seen = Snapshot(ranks)
     verdict, graph = judge_snapshot(facts, seen)

@@ -35,7 +35,7 @@ from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
 from ..evidence.locks_in_source import add_locks_of_others
-from ..evidence.process import exit_code, family
+from ..evidence.process import exit_code, family, started
 from ..evidence.rank_parents import describe_busy_parent, list_server_processes
 from ..evidence.ray_cluster import find_actors, leave_out_services
 from ..evidence.source_code import add_source_code
@@ -157,6 +157,7 @@ async def _make_node_facts(
     now = time.monotonic()
     tries = await find_failing_children(job.ranks, processes, ranks)
     # What comes and goes below who starts it moves nothing on.
+    ended = {facts.rank for facts in ranks if not facts.alive}
     moving = settled.moving - tries.keys()
     ranks = [replace(f, moved="", busy=False) if f.rank in tries else f for f in ranks]
     restarted = next(iter(tries.values()), None)
@@ -175,7 +176,7 @@ async def _make_node_facts(
         ranks=tuple(sorted(ranks, key=lambda facts: facts.rank)),
         launcher=None if job.ranks else job.launchers[0],
         moving=tuple(sorted(moving)),
-        busy=tuple(sorted(settled.busy - tries.keys())),
+        busy=tuple(sorted(settled.busy - tries.keys() - ended)),
         quiet=tuple(sorted(settled.hung)),
         watched=job.watched,
         notebook=job.notebook,
@@ -220,11 +221,20 @@ def _add_place(facts: RankFacts, job: Job, processes: ProcessTable, host: str) -
 
 
 def _describe_end(facts: RankFacts) -> dict[str, Any]:
-    """Return how a rank ended, if it did while it was looked at: its parent has not noticed yet."""
-    if facts.looks and facts.looks[-1].state not in ("", "Z", "X"):
+    """Return how a rank ended, if it did while it was looked at: its parent has not noticed yet, or
+    has, and nothing of it is there any more. What ends is seen to run for a moment.
+    """
+    if facts.looks and facts.looks[-1].state not in ("", "Z", "X") and not _is_gone(facts):
         return {"alive": True, "reached": find_progress(facts)}
     status = exit_code(facts.pid) if facts.pid is not None else None
     return {"alive": False, "left": True, "status": status, "reached": ENDED_PROGRESS}
+
+
+def _is_gone(facts: RankFacts) -> bool:
+    """Return whether a process is not there any more, or its pid is another one's by now."""
+    since = started(facts.pid) if facts.pid is not None else None
+    sample = facts.looks[-1].sample
+    return since is None or (sample is not None and sample.started != since)
 
 
 def _find_absent_ranks(

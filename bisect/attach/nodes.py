@@ -27,6 +27,7 @@ from ..base.client_program import SshClient, find_error_line
 from ..base.deadline import call_with_limit, run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.identity import RankId
+from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
 from ..diagnosis.other_nodes import compare_agents, find_node_rendezvous, is_past_its_ranks
@@ -43,6 +44,29 @@ def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     nodes = _drop_found_ranks(_keep_one_agent(end_ranks_of_agents(nodes)))
     seen: dict[RankId, str] = {}
     return [_drop_double_ranks(node, seen) for node in nodes]
+
+
+_OLDER = 2.0  # seconds
+
+
+def find_strangers(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the machines of which all that was found is one process without a number, that was
+    there before all ranks of the others: these have theirs from who started them. It is of
+    something else, as the rank of an earlier job that was left there.
+    """
+    alone = [one for one in nodes if one.world == 1 and not any(map(_has_number, one.ranks))]
+    alone = [one for one in alone if one.ranks and one.launcher is None]
+    others = [one for one in nodes if one not in alone]
+    ranks = [facts for one in others for facts in one.ranks if facts.pid is not None]
+    if not ranks or not all(map(_has_number, ranks)) or any(one.launcher for one in others):
+        return []
+    # As all began to look at one moment: they have looked for different times since.
+    oldest = max(one.age - one.span for one in others)
+    return [one for one in alone if one.age - one.span > oldest + _OLDER]
+
+
+def _has_number(facts: RankFacts) -> bool:
+    return any(facts.environment.get(names.rank, "") for names in DIALECTS.values())
 
 
 def add_ranks_of_idle_hosts(nodes: Sequence[NodeFacts], idle: Sequence[str]) -> list[NodeFacts]:

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..base.addresses import host_of, is_loopback
+from ..base.addresses import host_of, is_loopback, port_of
 from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
 from ..base.identity import RankId, UnknownRank
@@ -41,17 +41,19 @@ from .answer import (
     hang_lines,
     moving_lines,
 )
-from .inquiry import Inquiry, ask_nodes
+from .inquiry import EndedRanks, Inquiry, ask_nodes
 from .job_looks import STILL_SPAN
 from .jobs import FoundJobs, Job, find_jobs
 from .judgement import Judgement, judge_nodes
 from .node_facts import NodeFacts, look_at_job
 from .nodes import (
+    Node,
     NodeAnswer,
     RemoteJob,
     add_ranks_of_idle_hosts,
     find_launched_hosts,
     find_slurm_job,
+    find_strangers,
     merge_nodes,
 )
 from .processes import ProcessTable
@@ -111,14 +113,54 @@ async def ask_launched_hosts(question: Question) -> HostsAnswer:
     else:
         job = find_launched_hosts(question.clients, question.own, question.only)
     began = time.monotonic()
-    answers = await ask_nodes(job, _HOSTS_LIMIT)
+    if not question.may_end:
+        return await _hear_hosts(job, await ask_nodes(job, _HOSTS_LIMIT), began)
+    inquiry = Inquiry(job, _HOSTS_LIMIT)
+    found = HostsAnswer()
+    try:
+        found = await _hear_hosts(job, await inquiry.ask(), began)
+    finally:
+        holds = found.judged is not None
+        if not holds:
+            await inquiry.close()
+    own = job.nodes[0] if question.own else None
+    return replace(found, held=HeldInquiry(inquiry, own)) if holds else found
+
+
+class HeldInquiry:
+    """Hosts that have answered, and wait for what is to be done with their ranks."""
+
+    def __init__(self, inquiry: Inquiry, own: Node | None) -> None:
+        """`own` is this machine, where it was asked too: its ranks are ended with the command."""
+        self._inquiry, self._own = inquiry, own
+
+    async def end_ranks(self) -> list[str]:
+        """End the ranks that were seen there; return what each host says, in sentences."""
+        return [_word_end(one) for one in await self._inquiry.end_ranks(self._own)]
+
+    async def let_go(self) -> None:
+        """Leave them, and end all connections. May be called twice."""
+        await self._inquiry.close()
+
+
+def _word_end(one: EndedRanks) -> str:
+    pids = ", ".join(map(str, one.ended)) or "nobody, they were gone"
+    left = ", ".join(map(str, one.left))
+    there = f"; still there, in the kernel (state D): {left}" if left else ""
+    return f"{one.node.name}: {one.trouble or f'ended {pids}{there}'}"
+
+
+async def _hear_hosts(job: RemoteJob, answers: Sequence[NodeAnswer], began: float) -> HostsAnswer:
     if not any(one.facts and one.facts.ranks and not _only_helps(one.facts) for one in answers):
         idle = [one.node.name for one in answers if one.has_no_job or one.facts]
         silent = [one for one in answers if one.facts is None and not one.has_no_job]
         troubles = [f"{one.node.name} is not seen: {one.trouble}" for one in silent]
         said = [f"no rank of the job runs on {', '.join(idle)}"] if idle else []
         trouble = "; ".join([*said, *troubles[:2]]) or "no rank runs there"
-        return HostsAnswer(trouble=trouble, starts_nobody=(*said, *troubles) if idle else ())
+        starts_nobody = (*said, *troubles) if idle else ()
+        return HostsAnswer(
+            trouble=trouble, starts_nobody=starts_nobody, silent=name_silent_hosts(silent)
+        )
     found = await _judge_hosts(job, answers, began)
     if found.moving:
         moves = [facts for facts in found.ranks if facts.rank in found.moving]
@@ -133,6 +175,17 @@ def _only_helps(node: NodeFacts) -> bool:
     """Return whether all that runs there is what starts ranks for a launcher elsewhere (orted)."""
     helper = os.path.basename(node.command[0]) if node.command else ""
     return node.launcher is not None and any(helper in one.helpers for one in LAUNCHERS)
+
+
+_SILENT = re.compile(r"no answer within|timed out|No route|refused|is down|reset|closed")
+
+
+def name_silent_hosts(answers: Sequence[NodeAnswer]) -> dict[str, str]:
+    """Return the hosts among these that did not answer, and what came instead; not those that
+    refuse us for what we are: they may well let a launcher in.
+    """
+    silent = (one for one in answers if one.facts is None and not one.has_no_job)
+    return {one.node.name: one.trouble for one in silent if _SILENT.search(one.trouble)}
 
 
 _ASK_LIMIT = 240.0  # seconds for a person to say whether the ranks are to be ended
@@ -188,7 +241,9 @@ def judge_answers(
     """Return the judgement on what the machines that answered tell. `addresses` are those of
     machines that refused to be asked, as far as they are known.
     """
-    nodes = merge_nodes([_facts_by_asked_name(one) for one in answers if one.facts is not None])
+    seen = [_facts_by_asked_name(one) for one in answers if one.facts is not None]
+    strangers = find_strangers(seen)
+    nodes = merge_nodes([one for one in seen if one not in strangers])
     if job.is_slurms:
         nodes = [replace(node, command=_command_with_srun(node, len(job.nodes))) for node in nodes]
     unseen = [one for one in answers if not one.facts and not one.has_no_job]
@@ -198,8 +253,12 @@ def judge_answers(
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
     notes += [f"nothing of the job runs on {name}" for name in idle]
+    notes += map(_word_stranger, strangers)
+    idle += [one.host for one in strangers]
     lost = list_lost_nodes(nodes, unseen, addresses or {})
-    found = judge_nodes(nodes, notes, now, lost)
+    start_nobody = bool(nodes) and all(node.launcher is not None for node in nodes)
+    silent = name_silent_hosts(unseen) if start_nobody else {}
+    found = judge_nodes(nodes, notes, now, lost, silent)
     if idle and not unseen and not found.moving:
         missed = judge_nodes(add_ranks_of_idle_hosts(nodes, idle), notes, now)
         # Who stands still by itself is to blame, whoever has ended before, perhaps well.
@@ -214,6 +273,17 @@ def judge_answers(
     if (unseen or idle) and verdict.outcome == "hang" and is_absent:
         verdict = replace(verdict, outcome="silent")
     return replace(found, verdict=verdict)
+
+
+def _word_stranger(node: NodeFacts) -> str:
+    """Return what is said of a process that is of no rank of the job."""
+    pid, words = node.ranks[0].pid, join_lines(" ".join(mask_command(node.command)))[:80]
+    ports = {port_of(s.local) for s in node.ranks[0].looks[-1].sockets if s.state == "LISTEN"}
+    served = f", listens at port {', '.join(sorted(ports)[:3])}" if ports else ""
+    return (
+        f"nothing of the job runs on {node.host}: process {pid} ({words}) has no rank's number, is "
+        f"older than the ranks{served}"
+    )
 
 
 _RESOLVE_LIMIT = 3.0  # seconds

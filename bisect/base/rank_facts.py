@@ -357,6 +357,9 @@ class JobFacts:
     starter_hears: str = ""
     restarted: RestartedProcess | None = None  # as the watch around the command has seen it
     lost_nodes: tuple[LostNode, ...] = ()
+    # Where no rank has started: hosts that a launcher reaches by ssh, and that do not answer us so
+    # either, by name: what came instead.
+    silent_hosts: Mapping[str, str] = field(default_factory=dict)
     clocks: tuple[ClockOffset, ...] = ()  # of the nodes that were judged as one while the job ran
     master_addresses: tuple[str, ...] = ()  # what MASTER_ADDR means here, where that was looked up
 

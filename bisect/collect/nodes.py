@@ -169,7 +169,7 @@ def judge_nodes(
         *describe_lost(lost),
     )
     facts = replace(facts, notes=notes)
-    seen = joint.seen.update(mark_lost_ends(joint.connected, lost))
+    seen = joint.seen.update(mark_lost_ends(joint.connected, [*lost, *_list_untold(nodes)]))
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
@@ -188,6 +188,14 @@ def find_unheard(
         return (), []
     ranks, _ = _join_ranks(nodes, nodes[0].record.clock)
     return absent, list_unheard_hosts(ranks, _list_addresses(nodes))
+
+
+def _list_untold(nodes: Sequence[RecordedNode]) -> list[LostNode]:
+    """Return the hosts where ranks of the job may be of which no node has told, by their addresses:
+    who waits there waits for one of these, whatever its own protocol is.
+    """
+    ranks, hosts = find_unheard(nodes)
+    return [LostNode(one.address, ranks, None, "", one.address) for one in hosts]
 
 
 def find_who_goes_on(joint: JointNodes) -> str:

@@ -141,6 +141,9 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     candidates = [r for r in graph.sinks if _may_be_blamed(case, graph, r)]
     if cut := _part_from_cut_network(case, candidates):
         return cut
+    if job.ended in NOTHING_MOVES and (file := case.unshared_file):
+        note = f"nobody is to blame: each machine has a {file} of its own"
+        return _Blame((), tuple(r.rank for r in unfinished_ranks(case)), note)
     if candidates or job.ended in NOTHING_MOVES:
         # What each means by the call in which all stand tells more than who hears whom in it.
         told = case.disagreement
@@ -232,9 +235,8 @@ def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     do not tell: a guess.
     """
     found = case.other_round
-    if found is None or not {*found.ranks, *found.others} <= {*candidates}:
-        return None
-    return _Blame(found.ranks, found.others)
+    is_of_them = found is not None and {*found.ranks, *found.others} <= {*candidates}
+    return _Blame(found.ranks, found.others) if found is not None and is_of_them else None
 
 
 def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
@@ -268,8 +270,8 @@ def _part_from_lost_gpus(
     """
     if case.job.ended not in NOTHING_MOVES:
         return None
-    lost = find_ranks_held_by_gpu(case.job, case.ranks)
-    return _blame_some(graph, candidates, tuple(rank for rank in candidates if rank in lost))
+    held = find_ranks_held_by_gpu(case.job, case.ranks)
+    return _blame_some(graph, candidates, tuple(r for r in candidates if r in held))
 
 
 def _blame_some(

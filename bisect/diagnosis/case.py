@@ -12,7 +12,7 @@ from ..base.checkpoints import Checkpoint
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import NOTHING_MOVES, JobFacts, RankFacts
-from .disagreements import Disagreement, find_disagreement
+from .disagreements import Disagreement, find_disagreement, find_unshared_file
 from .process.process_snapshot import ProcessSnapshot, merge_looks
 from .rank_connections import find_group_partners
 from .rank_waits import RankWait
@@ -48,6 +48,12 @@ class Case:
     def disagreement(self) -> Disagreement | None:
         """What ranks that stand in the same call do not agree about."""
         return find_disagreement(self.ranks, self.rank_waits, self.job.package)
+
+    @cached_property
+    def unshared_file(self) -> str:
+        """The file by which ranks of several machines look for the others in vain, "" for none."""
+        views = {rank: found.view for rank, found in self.rank_waits.items()}
+        return find_unshared_file([r for r in self.ranks if not r.finished], views)
 
     @cached_property
     def group_partners(self) -> dict[RankId, frozenset[RankId]]:

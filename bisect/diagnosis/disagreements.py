@@ -14,6 +14,7 @@ At one line of a program each rank has one group, and all members of that group 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -108,6 +109,7 @@ def find_disagreement(
     roots: dict[RankId, _Meaning] = {}
     groups: dict[RankId, _Meaning] = {}
     local: dict[RankId, LocalGroup] = {}
+    made_now: dict[RankId, _Meaning] = {}
     refuted: set[RankId] = set()
     for place in places:
         view = views[place.rank]
@@ -119,24 +121,30 @@ def find_disagreement(
             roots[place.rank] = _word_root(place, root, last)
             if _is_done_there(root, place.rank, last, logs.get(root.rank, ())):
                 refuted.add(place.rank)
-        if group := _read_made_group(frames) or _read_used_group(last, members.get(place.rank)):
+        if group := _read_made_group(frames):
+            made_now[place.rank] = group
+        if group := group or _read_used_group(last, members.get(place.rank)):
             groups[place.rank] = group
         if made := find_local_group(frames):
             local[place.rank] = made
     calls = {place.rank: place.call for place in places}
     return (
         _compare_local_groups(local, calls)
-        or _compare_known_groups(members, calls)
+        or _compare_known_groups(members, calls, made_now)
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
+        or _find_members_elsewhere(made_now, places, logs)
     )
 
 
 def _compare_known_groups(
-    known: Mapping[RankId, Mapping[str, Sequence[int]] | None], calls: Mapping[RankId, str]
+    known: Mapping[RankId, Mapping[str, Sequence[int]] | None],
+    calls: Mapping[RankId, str],
+    made_now: Mapping[RankId, _Meaning],
 ) -> Disagreement | None:
     """Return which ranks have made, as their logs say, a group of some that has other members under
-    its name elsewhere, wherever they stand by now; None where they are not the fewer.
+    its name elsewhere, wherever they stand by now; None where they are not the fewer, and no rank
+    makes now, under another name, what they have made under this one.
     """
     names = {name for groups in known.values() for name in groups or () if name.isdecimal()}
     for name in sorted(names - {DEFAULT_GROUP}, key=int):
@@ -146,10 +154,53 @@ def _compare_known_groups(
             for rank, members in made.items()
             if (shown := f"[{', '.join(map(str, members))}]")
         }
-        found = _compare_meanings("members", meanings, calls) if {*made} <= {*calls} else None
-        if found is not None and 2 * len(found.ranks) < len(made):
+        later = {one.value for one in made_now.values() if one.about != name}
+        refuted = {rank for rank, one in meanings.items() if one.value in later}
+        if not {*made} <= {*calls}:
+            continue
+        found = _compare_meanings("members", meanings, calls, refuted)
+        if found and (2 * len(found.ranks) < len(made) or {*found.ranks} <= refuted):
             return replace(found, about="made")
     return None
+
+
+def _find_members_elsewhere(
+    made: Mapping[RankId, _Meaning],
+    places: Sequence[CollectivePlace],
+    logs: Mapping[RankId, Sequence[Collective]],
+) -> Disagreement | None:
+    """Return which members of the group that ranks are making, all of them the same one, stand in
+    another call: they take the group for one of others, or have left its making out. Who is no
+    member is through with it at once. None where these are not fewer than who makes it, or where
+    logs say that none but its makers have come to it.
+    """
+    groups = {*made.values()}
+    if len(groups) != 1:
+        return None
+    (group,) = groups
+    numbers = [one.strip() for one in group.value.strip("[]").split(",")]
+    members = {int(one) for one in numbers if one.isdecimal()}
+    there = {place.rank: place for place in places if place.rank not in made}
+    away = tuple(sorted(rank for rank in there if rank in members))
+    if len(members) < len(numbers) or not 0 < len(away) < len(made):
+        return None
+    if logs:
+        counts = {r: sum(o.kind in GROUP_MAKING_KINDS for o in log) for r, log in logs.items()}
+        most = max(counts.get(rank, 0) for rank in made)
+        if not any(counts.get(rank, 0) >= most for rank in there):
+            return None
+    elsewhere = "; ".join(
+        f"{format_ranks([r for r in away if there[r].words == words])} {'is' if n == 1 else 'are'}"
+        f" not there: in {words}"
+        for words, n in Counter(there[rank].words for rank in away).items()
+    )
+    sentence = (
+        f"{begin_sentence(format_ranks(sorted(made)))} make group {group.about} of ranks "
+        f"{group.value}, and {elsewhere}"
+    )
+    others = tuple(place.rank for place in places if place.rank not in away)
+    about: Literal["made", "members"] = "made" if logs else "members"
+    return Disagreement(away, others, there[away[0]].call, sentence, about)
 
 
 def _compare_meanings(
@@ -345,6 +396,28 @@ def _read_meetings(
             return {}
         found[facts.rank] = _Meaning("store", place, f"look for the others at {place}")
     return found
+
+
+# Until another rank has told its address the store waits (c10d's FileStore.cpp); who has all
+# addresses, as those of an earlier run, connects.
+_WAITS_FOR_KEYS = "FileStore::wait"
+_CONNECTS = re.compile(r"gloo::\S*(?:waitUntilConnected|Pair::connect)")
+
+
+def find_unshared_file(
+    ranks: Sequence[RankFacts], views: Mapping[RankId, ProcessSnapshot | None]
+) -> str:
+    """Return the file by which ranks of several machines look for one another, where all of the
+    world have come to it, and none finds the others: each machine has a file of its own under that
+    name. "" where it is not so.
+    """
+    met = {one.value for one in _read_meetings(ranks, views).values()}
+    if len(met) != 1 or len({facts.host for facts in ranks}) < 2:
+        return ""
+    seen = [views[facts.rank] for facts in ranks]
+    native = [f.name for view in seen if view is not None for f in view.frames if f.native]
+    connects = any(_CONNECTS.search(name) for name in native)
+    return "" if connects and not any(_WAITS_FOR_KEYS in name for name in native) else met.pop()
 
 
 def _read_meeting_place(frames: Iterable[Frame]) -> str:

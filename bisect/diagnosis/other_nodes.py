@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ..base.addresses import host_of, port_of
+from ..base.addresses import host_of, is_loopback, port_of
 from ..base.command_words import count_nodes, find_meeting_place, given, own_words
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, find_role
@@ -113,8 +113,25 @@ def compare_agents(agents: Mapping[str, Sequence[Look]]) -> tuple[str, list[str]
     elsewhere = next((host for host in agents if host not in waiting), None)
     serving = next((host for host, one in waiting.items() if one.others is not None), None)
     commands = {host: agents[host][-1].command for host in waiting}
-    notes = [*list_disagreements(commands), *_list_absent_nodes(commands)]
+    own = _describe_own_places(waiting)
+    notes = [*own, *list_disagreements(commands), *_list_absent_nodes(commands)]
     return elsewhere or serving or next(iter(agents)), notes
+
+
+def _describe_own_places(meetings: Mapping[str, NodeRendezvous]) -> list[str]:
+    """Return in words which hosts' agents each serve the others at a name of the machine itself."""
+    hosts = [h for h, one in meetings.items() if one.others is not None and _is_own(one)]
+    if len(hosts) < 2:
+        return []
+    place = meetings[hosts[0]].place
+    return [
+        f"{place} is each machine itself: {', '.join(hosts[:_MOST_NAMED])} each wait there for the "
+        "others"
+    ]
+
+
+def _is_own(meeting: NodeRendezvous) -> bool:
+    return is_loopback(host_of(meeting.place))
 
 
 def cannot_meet(agents: Mapping[str, Sequence[Look]]) -> bool:
@@ -126,6 +143,13 @@ def cannot_meet(agents: Mapping[str, Sequence[Look]]) -> bool:
     others = [one for one in _IN_COMMON if one != _ENDPOINT]
     places = [find_meeting_place(one) for one in commands.values() if _is_served_once(one)]
     ports = {port_of(place) for place in places if place}
+    views = (merge_looks(looks) for looks in agents.values())
+    meetings = (find_node_rendezvous(view) for view in views if view is not None)
+    own = [
+        one.size for one in meetings if one is not None and one.others is not None and _is_own(one)
+    ]
+    if len(own) > 1 and len(agents) >= max(own):
+        return True  # all are there, each on its own machine
     return len(ports) > 1 or bool(list_disagreements(commands, others))
 
 

@@ -201,10 +201,10 @@ class Lead:
         return [peer.channel for peer in self._peers.values() if peer.channel is not None]
 
     @property
-    def are_all_gone(self) -> bool:
-        """Return whether nodes were there, and each has left."""
-        peers = self._peers.values()
-        return bool(peers) and all(peer.channel is None for peer in peers)
+    def places(self) -> list[Address]:
+        """Where it listens."""
+        names = [one.getsockname() for server in self._servers for one in server.sockets]
+        return [(str(name[0]), int(name[1])) for name in names]
 
     # ---- connections -----------------------------------------------------------------------------
 
@@ -368,15 +368,14 @@ class Lead:
         self._inquiry += 1
         self._reports.begin_inquiry()
         number, began = self._inquiry, time.monotonic()
-        asked = [p for p in self._peers.values() if p is not asker and p.is_heard(began)]
-        for peer in asked:
-            self._send(peer, LookNow(number))
         assert asker.answer is not None
-        answered, waited = {asker.join.node: asker.answer}, asked
-        until = began + ANSWER_LIMIT
+        answered, asked = {asker.join.node: asker.answer}, {asker.join.node}
+        waited, until = list[Peer](), began + ANSWER_LIMIT
         while time.monotonic() < until:
             self._changed.clear()
-            waited = [p for p in waited if not self._take_answer(p, number, began, answered)]
+            if came := self._ask_anew(number, asked):
+                until = min(time.monotonic() + ANSWER_LIMIT, began + _LAST_REPORT)
+            waited = [p for p in waited + came if not self._take_answer(p, number, began, answered)]
             if not waited:
                 break
             until = max(until, min(self._reports.heard + _REPORT_PAUSE, began + _LAST_REPORT))
@@ -387,13 +386,23 @@ class Lead:
             if peer.left and peer.answer is not None:  # what it said as it ended still counts
                 answered.setdefault(peer.join.node, peer.answer)
         await self._read_answers(answered)
-        unseen = [self._describe_unseen(p) for n, p in self._peers.items() if n not in answered]
+        left = ((n, p) for n, p in self._peers.items() if n not in answered)
+        unseen = [self._describe_unseen(p) for n, p in left if n in asked or not p.is_heard(began)]
         try:
             judged = await self._judge([*answered.values()], unseen, asker.answer)
         except Exception as error:  # each node judges for itself then
             self._tell(f"The lead could not judge all nodes as one: {error!r}")
             judged = Judged(number, failed=True)
         self._send_all(replace(judged, inquiry=number, lead=self._host))
+
+    def _ask_anew(self, number: int, asked: set[str]) -> list[Peer]:
+        """Ask the nodes that are heard and were not asked: one that comes meanwhile is not lost."""
+        now = time.monotonic()
+        found = [p for n, p in self._peers.items() if n not in asked and p.is_heard(now)]
+        for peer in found:
+            asked.add(peer.join.node)
+            self._send(peer, LookNow(number))
+        return found
 
     async def _read_answers(self, answered: dict[str, NodeAnswer]) -> None:
         """Give each answer its facts; leave out those that cannot be read. Beats go on meanwhile:

@@ -10,13 +10,15 @@ beside the socket of the watcher.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..base.files import write_whole
 from ..base.json_codec import Misfit, from_json, to_json
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _SELDOM = 600.0  # seconds between two questions, at the most
 _SHARE = 1 / 2  # of the time that the command has run: so long is not asked again
+_HEED_LIMIT = 15.0  # seconds beyond that for a monitor to look, and to close its job
 _MOST_FILE = 1 << 22  # bytes
 # What tells a run from others on its host, and is the same on all (an assignment in a command).
 _OF_A_RUN = ("MASTER_PORT", "PMIX_NAMESPACE")
@@ -50,6 +53,7 @@ class Question(NamedTuple):
     own: int  # a process of the job on this host, 0 where it has no ranks here
     only: Mapping[str, str]  # variables that its ranks have, and others there may not
     slurm: str = ""  # the job of Slurm's whose nodes are asked, where no client is an ssh
+    may_end: bool = False  # who has asked may want their ranks ended: they are held for that
 
 
 class Judged(NamedTuple):
@@ -61,6 +65,16 @@ class Judged(NamedTuple):
     graph: WaitGraph
 
 
+class HeldHosts(Protocol):
+    """Hosts that have answered, and wait for what is to be done with the ranks that they showed."""
+
+    async def end_ranks(self) -> list[str]:
+        """End these ranks, and what belongs to them; return what each host says, in sentences."""
+
+    async def let_go(self) -> None:
+        """Leave them as they are."""
+
+
 @dataclass(frozen=True)
 class HostsAnswer:
     """What all hosts tell together: a verdict, or who goes on; else why they tell nothing."""
@@ -69,6 +83,8 @@ class HostsAnswer:
     goes_on: str = ""
     trouble: str = ""
     starts_nobody: tuple[str, ...] = ()  # sentences: of no host that answers a rank is known
+    silent: Mapping[str, str] = field(default_factory=dict)  # hosts that do not answer, and why
+    held: HeldHosts | None = None  # with a verdict, where that was asked for
 
 
 Ask = Callable[[Question], Awaitable[HostsAnswer]]
@@ -88,12 +104,18 @@ class AskedHosts:
         self.has_judged = False  # the verdict that is there is that on all hosts
         self.is_void = False  # it was, and its ranks have moved since
         self._starts_nobody: tuple[str, ...] = ()  # as they said last
+        self._silent: Mapping[str, str] = {}
 
     @property
     def starts_nobody(self) -> tuple[str, ...]:
         """What hosts say of which none has a rank, once one was to be there: sentences."""
         is_late = time.monotonic() > self._its.at.began + self._its.around.start_limit
         return self._starts_nobody if is_late else ()
+
+    @property
+    def silent(self) -> Mapping[str, str]:
+        """The hosts that do not answer where they start nobody, and what came instead."""
+        return self._silent if self.starts_nobody else {}
 
     async def judge(self, outside: LauncherSnapshot) -> bool:
         """Ask them, where no rank is seen here, and say what they tell together; return whether
@@ -112,17 +134,28 @@ class AskedHosts:
             return
         outside = await self._its.look()
         answer = await self._ask(outside)
-        if answer is None or not self._its.heard.is_held_back:
+        if answer is None:
             return
-        if not await self._close(outside, answer) and not answer.goes_on:
-            answer = HostsAnswer(goes_on="a rank may go on by itself before long")
-        self._tell_monitors(answer)
+        if not self._its.heard.is_held_back:
+            await let_go(answer)
+            return
+        if not await self._close(outside, answer, tells=True):
+            why = answer.goes_on or "a rank may go on by itself before long"
+            self._tell_monitors(HostsAnswer(goes_on=why))
+
+    async def _wait_for_monitors(self) -> None:
+        """Wait until a monitor ends its job by what it was told: it looks each --stall."""
+        until = time.monotonic() + self._its.around.stall + _HEED_LIMIT
+        while not (self._its.heard.ends or self._its.has_ended) and time.monotonic() < until:
+            await asyncio.sleep(0.1)
 
     async def take_back(self) -> None:
         """Ask once more, now and then: what was said of them is void where a rank goes on."""
         if not self._is_due():
             return
         answer = await self._ask(await self._its.look())
+        if answer is not None:
+            await let_go(answer)
         if answer is not None and answer.goes_on:
             self.forget()
             print_line(f"Taken back: it moves again ({answer.goes_on}); watching on")
@@ -145,7 +178,8 @@ class AskedHosts:
         """Return what all hosts say; None where the launcher reaches none by ssh, or none answers,
         which is said once, or the command has ended meanwhile.
         """
-        question = make_question(outside, self._its.pid)
+        question = make_question(outside, self._its.pid, self._its.list_ssh_clients())
+        question = question._replace(may_end=self._its.around.on_hang == "end")
         if self._ask_them is None or not (question.clients or question.slurm):
             return None
         self._asked_at = time.monotonic()
@@ -154,24 +188,42 @@ class AskedHosts:
         except Exception as error:  # the watch of the command goes on without them
             answer = HostsAnswer(trouble=repr(error))
         self._asked_at = time.monotonic()
-        self._starts_nobody = answer.starts_nobody
+        self._starts_nobody, self._silent = answer.starts_nobody, answer.silent
         if answer.trouble and answer.trouble not in self._told:
             self._told.add(answer.trouble)
             print_line(f"What ranks on other hosts do is not seen: {answer.trouble}")
-        return None if answer.trouble or self._its.has_ended else answer
+        if not (answer.trouble or self._its.has_ended):
+            return answer
+        await let_go(answer)
+        return None
 
-    async def _close(self, outside: LauncherSnapshot, answer: HostsAnswer | None) -> bool:
-        judged = None if answer is None else answer.judged
-        if judged is None:
+    async def _close(
+        self, outside: LauncherSnapshot, answer: HostsAnswer | None, tells: bool = False
+    ) -> bool:
+        """Say the verdict on all hosts, where there is one, and end the ranks there, if they are to
+        be; those of this host are ended with the command. `tells`: monitors here are told first,
+        and close their jobs: else they would take what is ended for a crash.
+        """
+        if answer is None or answer.judged is None:
             return False
-        verdict, facts, ranks, graph = judged
-        told = (verdict, facts, Snapshot(ranks), graph)
-        if self._its.may_go_on(told):
-            return False
-        self.has_judged = True
-        is_to_end = self._its.around.on_hang == "end" and verdict.outcome == "hang"
-        await self._its.close(outside, told, is_to_end)
-        return True
+        try:
+            verdict, facts, ranks, graph = answer.judged
+            told = (verdict, facts, Snapshot(ranks), graph)
+            if self._its.may_go_on(told):
+                return False
+            self.has_judged = True
+            is_to_end = self._its.around.on_hang == "end" and verdict.outcome == "hang"
+            await self._its.close(outside, told, is_to_end)
+            if tells:
+                self._tell_monitors(answer)
+            if tells and is_to_end:
+                await self._wait_for_monitors()
+            if is_to_end and answer.held is not None:
+                for said in await answer.held.end_ranks():
+                    print_line(said)
+            return True
+        finally:
+            await let_go(answer)
 
     def _tell_monitors(self, answer: HostsAnswer) -> None:
         """Write the answer where monitors of the job on this host find it."""
@@ -179,6 +231,13 @@ class AskedHosts:
         told = {"at": time.monotonic(), "goes_on": answer.goes_on, "verdict": verdict}
         with contextlib.suppress(OSError):
             write_whole(os.path.join(self._folder, ALL_HOSTS), json.dumps(told).encode())
+
+
+async def let_go(answer: HostsAnswer) -> None:
+    """Leave the ranks of hosts that were held as they are. Never raises."""
+    if answer.held is not None:
+        with contextlib.suppress(Exception):
+            await answer.held.let_go()
 
 
 def find_pause(ran: float, stall: float, is_wanted: bool) -> float:
@@ -189,9 +248,15 @@ def find_pause(ran: float, stall: float, is_wanted: bool) -> float:
     return min(pause, OTHER_NODES_LIMIT) if is_wanted else pause
 
 
-def make_question(outside: LauncherSnapshot, launcher: int) -> Question:
-    """Return what is to be asked about the job of a launcher."""
+def make_question(
+    outside: LauncherSnapshot, launcher: int, earlier: Sequence[SshClient] = ()
+) -> Question:
+    """Return what is to be asked about the job of a launcher; `earlier`: those by which it has
+    started parts of it before, some of which may have ended by now.
+    """
     clients = {one.host: one for one in outside.ssh_clients}
+    if clients:
+        clients = {one.host: one for one in earlier} | clients
     own = launcher if set(outside.rank_of) - {launcher} else 0
     environs = [variables_of(pid) or {} for pid in sorted(outside.rank_of)[:1]]
     only = {n: v for environ in environs for n in _OF_A_RUN if (v := environ.get(n, ""))}

@@ -189,9 +189,7 @@ async def _judge_with_others(
     if answer is None and not inquiry:
         told = read_told_of_hosts(job, here, ended)
         if told is not None and told.verdict is not None:
-            proof = "all hosts show it" if told.verdict.outcome == "hang" else ""
-            told_by = "the watch around the launcher"
-            return replace(here, verdict=told.verdict, proof=proof, told_by=told_by)
+            return _take_told_verdict(here, told.verdict)
         if told is not None or _sees_too_little(job, here.verdict, ended, here.proof):
             _hold_back(job, seen)
             return None
@@ -200,6 +198,9 @@ async def _judge_with_others(
         _look_again_later(job)
         return None
     if _is_too_early(job, answer, ended):
+        told = None if inquiry else read_told_of_hosts(job, here, ended)
+        if told is not None and told.verdict is not None:
+            return _take_told_verdict(here, told.verdict)
         _hold_back(job, seen)
         return None
     if answer.verdict.outcome == "silent":
@@ -211,6 +212,13 @@ async def _judge_with_others(
         return Judgement(verdict, joint.facts, joint.ranks, joint.graph, proof, is_over)
     told_by = answer.lead or "another node"
     return replace(here, verdict=verdict, proof=proof, is_step_over=is_over, told_by=told_by)
+
+
+def _take_told_verdict(here: Judgement, verdict: Verdict) -> Judgement:
+    """Return the verdict on all hosts that the watch around the launcher has said."""
+    proof = "all hosts show it" if verdict.outcome == "hang" else ""
+    told_by = "the watch around the launcher"
+    return replace(here, verdict=verdict, proof=proof, told_by=told_by)
 
 
 def read_told_of_hosts(job: Job, here: Judgement, ended: Ended) -> ToldOfHosts | None:

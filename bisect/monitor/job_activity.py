@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from ..base.client_program import SshClient, read_ssh_client
 from ..base.command_words import is_shell, starts_for_multiprocessing
 from ..base.deadline import within
 from ..base.launchers import find_launcher
@@ -173,6 +174,7 @@ _READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
 _SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
 _LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
 # Ends that tell of no error: it was done, or asked to end.
+_CLIENTS = ("ssh", "rsh")
 _MOST_LIVES = 256  # processes, of which one has a descriptor
 _SHORT_LIFE = 20.0  # seconds
 _NO_ERRORS = frozenset([None, 0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP])
@@ -260,6 +262,8 @@ class EndedChildren:
         self._ends: dict[_Kind, _Ends] = {}
         self._failed: dict[int, tuple[_Kind, Look]] = {}  # parts of the job, by pid
         self._lately: dict[int, deque[_Child]] = {}  # what has ended, by the pid of its shell
+        # By host: each ssh by which a part of the job was started, whether it is there still.
+        self.ssh_clients: dict[str, SshClient] = {}
 
     def note(self, pids: Iterable[int], now: float) -> None:
         """See which of these processes are new, and which are gone since the last time."""
@@ -282,9 +286,12 @@ class EndedChildren:
                 if is_kept and len(self._living) < _MOST_LIVES:
                     child.life = open_life(pid, about.started)
             elif child.words and now - child.since < _OPENS_LOGS and about.state not in "ZX":
-                child.words, child.name = tuple(words_of(pid)), about.comm  # it may take a title
+                child.words = tuple(words_of(pid))  # it may take a title
             elif about.state not in "ZX" and child.kind[1][:1] and child.is_of_ray:
                 child.kind = _read_kind(pid, about.ppid)  # its title says in which method it is
+            if child.name != about.comm or pid not in self._living:
+                child.name = about.comm
+                self._note_client(pid, about.comm)
             if about.state in "ZX":
                 child.status = exit_code(pid)
             elif now - child.since < _OPENS_LOGS and (self._reads_logs or child.kind in self._ends):
@@ -294,6 +301,11 @@ class EndedChildren:
             if seen.get(pid) is not child and child.kind[1]:
                 self._note_end(pid, child, now)
         self._living = seen
+
+    def _note_client(self, pid: int, name: str) -> None:
+        client = read_ssh_client(words_of(pid)) if name in _CLIENTS else None
+        if client is not None and len(self.ssh_clients) < _MOST_KINDS:
+            self.ssh_clients[client.host] = client
 
     def _note_end(self, pid: int, child: _Child, now: float) -> None:
         if child.life is not None:

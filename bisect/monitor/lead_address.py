@@ -1,5 +1,6 @@
-"""Where who leads several nodes listens, by what nodes prove that they belong to its job, and how
-those that share a run folder and find nobody wait for one another.
+"""Where who leads several nodes listens, by what nodes prove that they belong to its job, how those
+that share a run folder and find nobody wait for one another, and how one that finds nobody at the
+address that it was given asks on its networks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import secrets
 import socket
 import stat
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -26,6 +28,7 @@ from ..base.variables import LEAD_VARIABLE
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead, Signpost
 from ..link.messages import NodeWord
+from ..link.neighbours import Answer, Beacon, Where, ask_neighbours
 from ..rank.our_folders import bases
 from .copy_run import write
 
@@ -72,6 +75,15 @@ def are_on_one_machine(places: Sequence[Address]) -> bool:
     as addresses of the loopback, as for a job whose nodes are all started on one machine.
     """
     return bool(places) and all(is_loopback(host) for host, _ in places)
+
+
+def is_own_address(address: str) -> bool:
+    """Return whether an address is one of this machine's: nothing else can listen at it here."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as one:
+        one.bind((address, 0))
+        return not address.startswith("0.")
+    return False
 
 
 async def resolve_places(places: Sequence[Address]) -> dict[str, list[Address]]:
@@ -204,7 +216,7 @@ class WaitingNodes:
 
     def _exchange(self, job: str, places: Sequence[Address], needs_token: bool) -> list[NodeWord]:
         """Return the nodes that wait. May block; raises OSError."""
-        address = _find_own_address(places)
+        address = find_own_address(places)
         if not address:
             return []
         node = blake2b(self._own.node.encode(), digest_size=8).hexdigest()
@@ -230,7 +242,41 @@ class WaitingNodes:
         write({TOKEN_FILE: format_token(secrets.token_hex(16))}, str(self._folder))
 
 
-def _find_own_address(places: Sequence[Address]) -> str:
+_ASK_AFTER, _ASK_EVERY = 6.0, 4.0  # seconds without a lead, and between two questions
+
+
+class NeighbourSearch:
+    """How one node finds who leads its job, or is found by others, without an address."""
+
+    def __init__(self, job: str) -> None:
+        """`job` is the name by which all nodes know it. Nothing is sent or heard before that is
+        asked for.
+        """
+        self._job, self._port = job, list_common_ports(job)[0]
+        self._next = time.monotonic() + _ASK_AFTER
+        self._beacon: Beacon | None = None
+
+    async def be_found(self, where: Where) -> None:
+        """Answer those that ask, from now on."""
+        if self._beacon is None:
+            self._beacon = Beacon(self._job, where)
+            await self._beacon.listen(self._port)
+
+    async def ask(self) -> list[Answer]:
+        """Return who says that it leads; [] where it is too early to ask, or to ask again."""
+        if time.monotonic() < self._next:
+            return []
+        found = await ask_neighbours(self._job, self._port)
+        self._next = time.monotonic() + _ASK_EVERY
+        return found
+
+    def end(self) -> None:
+        """Answer nobody any more."""
+        if self._beacon is not None:
+            self._beacon.close()
+
+
+def find_own_address(places: Sequence[Address]) -> str:
     """Return the address from which this machine reaches a place, "" where there is no way. Nothing
     is sent for it (udp(7)).
     """

@@ -3,8 +3,9 @@ for one another, and who watches one of them sees that some have not come, perha
 
 They join as the monitors of ranks do later (other_nodes.py): who watches on the machine at which
 the agents meet leads, or another one where nobody does (next_lead.py), and gives one verdict for
-all. Loaded once an agent that has to meet others stands still. Whatever fails here, each watch
-tells what it sees.
+all. Where each is to meet the others on its own machine (localhost) they find one another on their
+networks, and the first by name leads. Loaded once an agent that has to meet others stands still.
+Whatever fails here, each watch tells what it sees.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..base.addresses import host_of, port_of
-from ..base.command_words import given, own_words
+from ..base.addresses import host_of, is_loopback, port_of
+from ..base.command_words import count_nodes, given, own_words
 from ..base.deadline import call_with_limit
 from ..base.identity import UnknownRank
 from ..base.node_record import NodeClock, make_node_record
@@ -38,7 +39,10 @@ from .copy_run import write
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
+    NeighbourSearch,
     WaitingNodes,
+    are_on_one_machine,
+    find_own_address,
     format_token,
     list_common_ports,
     list_lead_places,
@@ -91,6 +95,9 @@ class OtherAgents:
         self._tries = 0
         self._is_by_common = False  # the last try, by the name without the port
         self._common = self._name_without_port()
+        self._search = NeighbourSearch(self._common)
+        self._found: Sequence[Address] = ()  # where a lead was found on our networks
+        self._opening: dict[str, asyncio.Task[str]] = {}  # addresses at which others are heard
         self._compared = 0  # nodes that were there when all were asked last
 
     @property
@@ -112,6 +119,40 @@ class OtherAgents:
             self._token = token
         self._tasks = [asyncio.create_task(self._link.run())]
         self._tasks.append(asyncio.create_task(self._prefer_own_lead()))
+        if self._lead is not None:
+            await self._search.be_found(self._name_lead)
+            if are_on_one_machine(places):
+                self._tasks.append(asyncio.create_task(self._look_around()))
+
+    def _name_lead(self, asker: str) -> tuple[str, Address] | None:
+        """Return this watch and where its lead listens for who asks; None where nobody leads here,
+        nobody is missing, or it does not listen yet where that one would reach it.
+        """
+        lead, nodes = self._lead, count_nodes(self._around.command)
+        if lead is None or 0 < nodes <= len(self._link.others):
+            return None
+        there = [place for place in lead.places if not is_loopback(place[0])]
+        own = find_own_address([(asker, 1)])
+        if not there and own and not is_loopback(own) and own not in self._opening:
+            places = self._list_common([(own, 0)])
+            self._opening[own] = asyncio.create_task(listen_at(lead, places))
+        return (self._link.node, there[0]) if there else None
+
+    async def _look_around(self) -> None:
+        """As long as nodes are missing, where all are to meet on this machine: look for one that
+        leads elsewhere, and follow the first of all by name.
+        """
+        while self._lead is not None:
+            await asyncio.sleep(_PREFER_EVERY)
+            nodes = count_nodes(self._around.command)
+            if 0 < nodes <= len(self._link.others):
+                continue
+            found = [one for one in await self._search.ask() if one.name < self._link.node]
+            if found and self._lead is not None:
+                self._found = min(found).places
+                self._lead.abandon()
+                self._lead, self._is_by_common = None, True
+                self._link.look_again()
 
     async def _prefer_own_lead(self) -> None:
         """Leave a lead that was found at a port which all jobs of this user may share, once there
@@ -140,6 +181,9 @@ class OtherAgents:
         if self._lead is not None:
             self._lead.close()
         await self._next.end()
+        self._search.end()
+        for opening in self._opening.values():
+            opening.cancel()
 
     def list_ports(self) -> list[int]:
         """Return the ports at which a lead may listen."""
@@ -183,7 +227,11 @@ class OtherAgents:
         )
         if self._is_by_common:
             credentials = replace(credentials, job=self._common)
-            addresses = self._list_common(addresses)
+            if not (self._found or self._link.was_led):
+                asked = [place for one in await self._search.ask() for place in one.places]
+                addresses = [*self._list_common(addresses), *asked]
+            else:
+                addresses = [*self._list_common(addresses), *self._found]
         return addresses if credentials.can_prove else (), credentials
 
     async def _read_token(self) -> bytes:

@@ -33,12 +33,14 @@ from ..link.node import NodeLink
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,
+    NeighbourSearch,
     WaitingNodes,
     are_on_one_machine,
     find_local_token,
     find_name,
     format_token,
     is_out_of_reach,
+    is_own_address,
     list_lead_places,
     listen_at,
     make_credentials,
@@ -75,6 +77,8 @@ class OtherNodes:
         """Nothing is said before begin()."""
         self._job = job
         self._lead: Lead | None = None  # where rank 0 is here
+        self._search: NeighbourSearch | None = None
+        self._is_led_from_here: bool | None = None  # None: not looked up yet
         self._next: NextLead | None = None
         self._joint: JointJudgement | None = None  # made by us, who lead
         self._token = b""
@@ -142,6 +146,8 @@ class OtherNodes:
             self._lead.close()
         if self._next is not None:
             await self._next.end()
+        if self._search is not None:
+            self._search.end()
 
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
@@ -172,6 +178,13 @@ class OtherNodes:
             )
         else:
             self._lead = lead
+            self._search = NeighbourSearch(credentials.job)
+            await self._search.be_found(lambda _: self._name_lead(lead))
+
+    def _name_lead(self, lead: Lead) -> tuple[str, Address] | None:
+        """Return this node and where it leads, None once the nodes of all ranks have come."""
+        places = [] if lead.are_all_there else lead.places
+        return (str(self._job.place["host"]), places[0]) if places else None
 
     def make_lead(self, credentials: Credentials) -> Lead:
         """Return a lead that hears nobody yet."""
@@ -214,11 +227,30 @@ class OtherNodes:
         self._say_if_alone()
         credentials = self._credentials()
         if credentials.can_prove:
-            return await self.list_addresses(), credentials
+            asked = await self._ask_neighbours(credentials)
+            return [*await self.list_addresses(), *asked], credentials
         if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
             self._has_looked_up = True
             await self.list_addresses()
         return (), credentials
+
+    async def _may_be_led_from_here(self) -> bool:
+        """Return whether the lead may be on this machine: by its name, or by its address."""
+        places = self._list_places()
+        if self._is_led_from_here is None and places:  # once: a name server is not asked each time
+            here = are_on_one_machine(places)
+            addresses = [] if here else await self.list_addresses()
+            self._is_led_from_here = here or any(is_own_address(host) for host, _ in addresses)
+        return bool(self._is_led_from_here)
+
+    async def _ask_neighbours(self, credentials: Credentials) -> list[Address]:
+        """Return where those listen who say that they lead, where nobody does so at the address
+        that this node was given: it may be wrong here, or lead nowhere.
+        """
+        if self._lead is not None or self.link is None or self.link.was_led:
+            return []
+        self._search = self._search or NeighbourSearch(credentials.job)
+        return [place for one in await self._search.ask() for place in one.places]
 
     async def _read_token(self) -> str:
         """Return the token that the lead has left for nodes that share its run folder, or that are
@@ -229,7 +261,7 @@ class OtherNodes:
             with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
                 path = folder / TOKEN_FILE
                 token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
-        if not token and are_on_one_machine(self._list_places()):
+        if not token and await self._may_be_led_from_here():
             with contextlib.suppress(OSError, TimeoutError, RuntimeError):
                 own = self._credentials().job
                 token = await call_with_limit(find_local_token, own, limit=FILE_LIMIT)

@@ -30,6 +30,7 @@ from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
 if TYPE_CHECKING:
     from ..base.checkpoints import Checkpoint
+    from ..base.client_program import SshClient
     from ..base.rank_facts import Ended, RestartedProcess
     from ..base.verdict_facts import Verdict
     from ..front.watcher_socket import WatcherSocket
@@ -263,6 +264,10 @@ class LauncherSupervisor:
         stirred = self._stillness.stirred_at(sorted(others), self._ended.find_pollers())
         self.at.stirred = max(self.at.stirred, stirred)
 
+    def list_ssh_clients(self) -> list[SshClient]:
+        """Return each ssh by which the command has started a part of it, so far."""
+        return [] if self._ended is None else [*self._ended.ssh_clients.values()]
+
     def _find_restarted(self) -> RestartedProcess | None:
         return None if self._ended is None else self._ended.find_restarted()
 
@@ -333,16 +338,10 @@ class LauncherSupervisor:
         from .watcher_verdict import judge_from_outside
 
         around, at = self.around, self.at
+        still, hosts = at.looked - at.stirred, self.hosts
         judged = await judge_from_outside(
-            outside,
-            ended,
-            around.command,
-            around.table,
-            at.began,
-            at.looked - at.stirred,
-            since,
-            self._find_restarted(),
-            self.hosts.starts_nobody,
+            *(outside, ended, around.command, around.table, at.began, still, since),
+            *(self._find_restarted(), hosts.starts_nobody, hosts.silent),
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.

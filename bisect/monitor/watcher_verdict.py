@@ -340,9 +340,10 @@ async def judge_from_outside(
     late_since: float | None = None,
     restarted: RestartedProcess | None = None,
     notes: Sequence[str] = (),
+    silent_hosts: Mapping[str, str] | None = None,
 ) -> LauncherJudgement:
     """Return the verdict on a job of which no rank has spoken, and what it rests on; `restarted`:
-    what has ended again and again below it.
+    what has ended again and again below it; `silent_hosts`: those that do not answer the launcher.
     """
     now = time.monotonic()
     ranks = outside.facts(started)
@@ -362,6 +363,7 @@ async def judge_from_outside(
         machine=await read_machine(since=started),
         restarted=restarted,
         notes=tuple(notes),
+        silent_hosts=dict(silent_hosts or {}),
     )
     seen = Snapshot(ranks)
     if outside.rank_of and ended in NOTHING_MOVES:

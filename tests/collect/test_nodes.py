@@ -478,6 +478,22 @@ def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:
     assert not found.ranks.culprit
 
 
+def test_who_waits_at_a_host_of_the_job_of_which_nobody_tells_is_not_to_blame() -> None:
+    """Its monitor has failed: rank 2 is there, and serves rank 1 at a socket of its own."""
+    asked = connected("10.0.0.2:51000", "10.0.0.3:5555")
+    reads = look(
+        "recv_batch train.py:30", "<module> train.py:9", call="recvfrom", descriptors=(asked,)
+    )
+    mine = Socket(7, "tcp", local="10.0.0.2:41000", peer="10.0.0.1:29400", state="ESTABLISHED")
+    assert asked.socket is not None
+    reads = replace(reads, sockets=(mine, asked.socket))
+    second = node("n2", on("n2", rank(1, reads, reads)), outcome="silent", world_size=3)
+    for came, culprit in ((accepted("10.0.0.3:40000"), ()), (accepted("10.0.0.2:41002"), (1,))):
+        found = judge_nodes(JointNodes([serves(came), second]), "still").verdict
+        assert found.ranks.culprit == culprit
+        assert 1 in (culprit or found.ranks.waiting)
+
+
 def test_a_verdict_that_was_given_on_more_nodes_than_have_left_anything_stands() -> None:
     """The rank of n2 was started again, in the same folder: what it left first is gone."""
     whole = judge(node("n1", WAITS), node("n2", SLEEPS, outcome="silent"), node("n3", AWAY))

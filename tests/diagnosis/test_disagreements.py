@@ -12,6 +12,7 @@ from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.process.frames import WRAPPER
 from hangbisect.diagnosis.verdict import judge_job
 
+from .causes.scenes import with_native
 from .logs import Call, ran
 from .made_up import ALL_REDUCE, job, look, rank
 from .test_transfers import C10D, SERVER, SLEEP, call, still, within
@@ -208,6 +209,39 @@ def test_where_each_makes_its_own_group_first_all_are() -> None:
     assert verdict.cause.id == "group-on-some-ranks"
 
 
+def test_a_member_that_is_not_where_its_group_is_made_keeps_the_others() -> None:
+    """It takes ranks 0, 1 and 2 for those of the group, and was through with it at once."""
+    making, left = makes("1", "[0, 2, 4]"), rooted(0)
+    verdict = judged(making, left, making, left, left)
+    assert verdict.ranks.culprit == (4,)
+    assert verdict.ranks.waiting == (0, 1, 2, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+    assert "Ranks 0,2 make group 1 of ranks [0, 2, 4]" in verdict.cause.why
+    assert "rank 4 is not there" in verdict.cause.why
+
+
+def test_of_one_that_makes_a_group_and_one_that_does_not_nobody_can_tell_who_is_wrong() -> None:
+    making, left = makes("1", "[0, 2]"), rooted(0)
+    verdict = judged(making, left, left)
+    assert verdict.cause is None or "is not there" not in verdict.cause.why
+
+
+def _has_made(number: int, one: Look, *kinds: str) -> RankFacts:
+    calls = [Collective("0", kind, n, done=n < len(kinds)) for n, kind in enumerate(kinds, 1)]
+    return replace(still(number, one), collectives=(CollectiveLog("ring", tuple(calls)),))
+
+
+def test_where_only_its_makers_have_come_to_it_a_group_is_made_by_some_alone() -> None:
+    making, left = makes("1", "[0, 2, 4]"), rooted(0)
+    for others, is_odd in ((("new_group", "broadcast"), True), (("broadcast",), False)):
+        ranks = [
+            _has_made(n, making, "new_group") if n in (0, 2) else _has_made(n, left, *others)
+            for n in range(5)
+        ]
+        assert (judge_job(job("late", 5), ranks).ranks.culprit == (4,)) is is_odd
+
+
 def test_ranks_that_make_one_group_do_not_disagree() -> None:
     verdict = judged(makes("1", "[0, 1, 2]"), makes("1", "[0, 1, 2]"), SERVER)
     assert verdict.ranks.culprit == (2,)
@@ -281,6 +315,28 @@ def test_who_looks_for_the_others_at_another_file_is_to_blame() -> None:
     assert "/job/x/meet" in " ".join(verdict.cause.matched)
 
 
+def test_where_each_machine_has_its_own_file_nobody_is_to_blame() -> None:
+    where = joins("file:///tmp/meet/job")
+    ranks = [replace(still(n, where), host=f"n{n + 1}") for n in range(3)]
+    verdict = judge_job(job("late", 3), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((), (0, 1, 2))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "store-file-not-shared"
+    assert "/tmp/meet/job" in verdict.cause.why
+    alike = [replace(one, host="n1") for one in ranks]
+    assert judge_job(job("late", 3), alike).cause != verdict.cause
+
+
+def test_who_connects_by_a_file_has_found_it() -> None:
+    one = with_native(
+        joins("file:///tmp/meet/job"), "gloo::transport::tcp::Pair::waitUntilConnected"
+    )
+    ranks = [replace(still(n, one), host=f"n{n + 1}") for n in range(3)]
+    found = judge_job(job("late", 3), ranks).cause
+    assert found is not None
+    assert found.id == "stale-rendezvous-file"
+
+
 def test_of_two_places_to_meet_none_is_the_right_one() -> None:
     looks = [joins(f"file:///job/{number}", world=2) for number in (0, 1)]
     assert judged(*looks).ranks.culprit == (0, 1)
@@ -350,6 +406,18 @@ def test_so_they_were_where_nobody_stands_in_one_of_them_any_more() -> None:
     assert judge_job(job("late", 3), later).ranks.culprit == (2,)
     two = [knows(0, ALL_REDUCE, {"1": (0, 1)}), knows(1, ALL_REDUCE, {"1": (1, 2)})]
     assert judge_job(job("late", 2), two).ranks.culprit != (1,)  # which of two nobody can tell
+
+
+def test_who_makes_now_what_one_of_two_has_made_before_tells_which_of_them_is_wrong() -> None:
+    """Ranks 0 and 2 met in a group of one name by chance; rank 1 makes its second one."""
+    ranks = [
+        knows(0, BARRIER, {"1": (0, 1)}),
+        knows(1, makes("2", "[1, 2]"), {}),
+        knows(2, BARRIER, {"1": (1, 2)}),
+    ]
+    assert judge_job(job("late", 3), ranks).ranks.culprit == (2,)
+    ranks[1] = knows(1, makes("2", "[0, 2]"), {})
+    assert judge_job(job("late", 3), ranks).ranks.culprit != (2,)
 
 
 def test_calls_of_one_number_meet_wherever_they_are_made() -> None:

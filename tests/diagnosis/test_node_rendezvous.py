@@ -57,6 +57,23 @@ def said(one: Look) -> str:
     return wait.detail if wait is not None else ""
 
 
+OWN = ("torchrun", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29655", "a.py")
+LOCAL = Socket(2, "tcp", local="127.0.0.1:57836", peer="127.0.0.1:29655", state="ESTABLISHED")
+HEARD = Socket(3, "tcp", local="127.0.0.1:29655", peer="127.0.0.1:57836", state="ESTABLISHED")
+
+
+def test_agents_that_each_meet_on_their_own_machine_never_meet() -> None:
+    one = agent(OWN, *JOINING, sockets=(LISTENS, LOCAL, HEARD))
+    assert cannot_meet({"n1": [one], "n2": [one]})
+    assert not cannot_meet({"n1": [one]})
+    of_three = replace(one, command=("torchrun", "--nnodes=3", *OWN[2:]))
+    assert not cannot_meet({"n1": [of_three], "n2": [of_three]})  # one more is told of as well
+    (note,) = compare_agents({"n1": [one], "n2": [one]})[1]
+    assert note == "localhost:29655 is each machine itself: n1, n2 each wait there for the others"
+    cause = causes_of((job("still"), [rank(0, one)]))["nodes-not-joined"]
+    assert "localhost is each machine itself" in cause.why
+
+
 def test_who_asks_a_name_server_meets_nobody_yet() -> None:
     asks = Socket(5, "udp", local="10.0.0.1:58268", peer="10.0.0.53:53", state="ESTABLISHED")
     named = Descriptor(9, "socket", "socket:[5]", socket=asks)

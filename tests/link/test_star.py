@@ -145,6 +145,23 @@ def test_all_look_when_the_clock_of_one_runs_out_and_all_hear_one_answer() -> No
     run(test())
 
 
+def test_a_node_that_comes_while_all_are_asked_is_asked_too_and_is_not_lost() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            await until(lambda: all(one.is_led for one in nodes))
+            looks, nodes[1]._wake = nodes[1]._wake, lambda: None
+            nodes[0].report(report_of(join_of(0), asks=True), [])
+            await until(lambda: bool(nodes[1].asked))
+            late = made.node(2)
+            await until(lambda: late.is_led)
+            looks()  # this one takes as long as that
+            assert await nodes[0].wait_for_judgement() is not None
+            assert made.judged == [(["n1", "n2", "n3"], [])]
+
+    run(test())
+
+
 def test_looks_of_all_ranks_come_whole_to_who_judges() -> None:
     async def test() -> None:
         async with star() as made:

@@ -4,6 +4,7 @@ are told of it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from hangbisect.base.client_program import SshClient, read_ssh_client
 from hangbisect.base.json_codec import to_json
 from hangbisect.base.rank_facts import JobFacts
-from hangbisect.base.verdict_facts import Ranks
+from hangbisect.base.verdict_facts import Outcome, Ranks
 from hangbisect.diagnosis.verdict_skeleton import make_verdict_skeleton
+from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.front.watcher_socket import ALL_HOSTS
 from hangbisect.monitor import asked_hosts
 from hangbisect.monitor.asked_hosts import find_common_assignments, find_pause, read_told
@@ -23,6 +25,56 @@ from hangbisect.monitor.finalize import read_told_of_hosts
 from hangbisect.monitor.watcher_verdict import LauncherSnapshot
 
 SKELETON = make_verdict_skeleton(JobFacts(ended="still"), (), "silent", Ranks(culprit=(2,)))
+
+
+class Held:
+    """Hosts that wait for what is to be done with their ranks."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def end_ranks(self) -> list[str]:
+        self.done.append("end")
+        return ["n2: ended 223"]
+
+    async def let_go(self) -> None:
+        self.done.append("let go")
+
+
+def closed(on_hang: str, outcome: Outcome, may_go_on: bool = False) -> list[str]:
+    """Return what becomes of the ranks on other hosts at a verdict."""
+    verdict = replace(SKELETON, outcome=outcome)
+    held = Held()
+
+    async def close(outside: object, told: object, is_to_end: bool) -> None:
+        held.done.append("said")
+
+    its = SimpleNamespace(
+        around=SimpleNamespace(on_hang=on_hang, joins_nodes=True, starter=None, ask_hosts=None),
+        listening=SimpleNamespace(folder=""),
+        may_go_on=lambda told: may_go_on,
+        close=close,
+    )
+    judged = asked_hosts.Judged(verdict, JobFacts(ended="still"), (), WaitGraph((), (), ()))
+    answer = asked_hosts.HostsAnswer(judged, held=held)
+    asyncio.run(asked_hosts.AskedHosts(its)._close(None, answer))  # type: ignore[arg-type]
+    return held.done
+
+
+def test_ranks_on_other_hosts_are_ended_at_a_hang_where_that_was_asked_for() -> None:
+    assert closed("end", "hang") == ["said", "end", "let go"]
+    assert closed("end", "silent") == ["said", "let go"]
+    assert closed("report", "hang") == ["said", "let go"]
+    assert closed("end", "hang", may_go_on=True) == ["let go"]
+
+
+def test_a_host_whose_ssh_has_ended_is_asked_as_long_as_another_is_there() -> None:
+    here, gone = SshClient("n1", (), "python a.py"), SshClient("n2", (), "python a.py")
+    outside = LauncherSnapshot(100, False, ssh_clients=[here])
+    question = asked_hosts.make_question(outside, 100, [gone, here])
+    assert {one.host for one in question.clients} == {"n1", "n2"}
+    outside.ssh_clients = []
+    assert asked_hosts.make_question(outside, 100, [gone, here]).clients == ()
 
 
 @pytest.mark.parametrize(

@@ -376,6 +376,27 @@ def test_agents_that_can_never_meet_are_told_before_a_node_has_had_time_to_boot(
     end_all(started)
 
 
+def test_agents_that_each_meet_on_their_own_machine_find_one_another(
+    hosts_here: HostsHere,
+) -> None:
+    """No node has the address of another one: they ask on their network, and the first leads."""
+    made = hosts_here.make(3, shared=False)
+    started = []
+    for host in made.all:
+        (host.inside_folder / "meets.py").write_text(MEETS)
+        agent = ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400", "meets.py"]
+        run = [HANGBISECT, "run", "--run-dir", "run", "--stall", "3", "--", TORCHRUN]
+        environ = {"HANGBISECT_TOKEN": "a" * 32}
+        started.append(hosts_here.start(host, *run, *agent, env=environ))
+    until_told(made.all[:1], started)
+    found = told(made[0])
+    assert (found["outcome"], found["cause"]["id"]) == ("silent", "nodes-not-joined")
+    assert any("localhost:29400 is each machine itself" in note for note in found["notes"]), found
+    made.until(lambda: "comes from n1" in started[2].said(), "not told", DEADLINE)
+    assert [len(headings(one)) for one in started] == [1, 0, 0], shown(started)
+    end_all(started)
+
+
 SENDS = """
 import os, socket, time
 number, first = int(os.environ["RANK"]), os.environ["MASTER_ADDR"]

@@ -10,7 +10,7 @@ import re
 import signal
 
 from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .rendezvous import masters_differ
+from .rendezvous import finds_no_shared_file, masters_differ
 from .signs import ended_with, native_in
 
 _SEGFAULTS = (-signal.SIGSEGV, 128 + signal.SIGSEGV)
@@ -166,7 +166,12 @@ CAUSES = (
     KnownCause(
         id="stale-rendezvous-file",
         title="a file:// store of an earlier run is still there",
-        signs=(need(_by_a_file, 0.55), need(_peers_not_there, 0.45), unless(masters_differ)),
+        signs=(
+            need(_by_a_file, 0.55),
+            need(_peers_not_there, 0.45),
+            unless(masters_differ),
+            unless(finds_no_shared_file),
+        ),
         why="The file of the store still has the addresses of an earlier run, and the ranks try to "
         "connect to processes that are gone.",
         avoid=("rm {file}", "another file for each run; env:// under torchrun needs none"),

@@ -168,6 +168,11 @@ def _left_with_failure(scene: Scene) -> Found | None:
                 how = f"by signal {-facts.status}"
             why = f": {facts.error}" if facts.error else ""
             return Found(f"rank {facts.rank} ended {how}{why}", {"rank": facts.rank, "how": how})
+    for facts in scene.culprits:
+        if facts.left and not facts.alive and not facts.finished and facts.status is None:
+            values = {"rank": facts.rank, "how": "while nobody saw how"}
+            words = f"rank {facts.rank} is gone, and how it ended was told to its parent alone"
+            return Found(words, values, _GUESSED, doubtful=True)
     return None
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from ...base.addresses import is_loopback, port_of
+from ...base.addresses import host_of, is_loopback, port_of
+from ...base.client_program import read_ssh_client
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
+from ..disagreements import find_unshared_file
 from ..other_nodes import NodeRendezvous, find_node_rendezvous
 from ..process.blocked_syscalls import hears_other_hosts
 from ..rendezvous_claims import number
@@ -18,6 +20,7 @@ from .signs import makes_a_group, meets_its_peers
 _JOINED = re.compile(
     r"world_size=(?P<world>\d+), (?:num_workers_joined|worker_count)=(?P<joined>\d+)"
 )
+_MOST_NAMED = 4  # hosts
 _CODE_OF_TORCH = re.compile(r"/libtorch[^/]*\.so")
 
 
@@ -123,6 +126,31 @@ def _had_a_group(scene: Scene) -> bool:
     )
 
 
+def finds_no_shared_file(scene: Scene) -> Found | None:
+    """Ranks of several machines have all come to one file:// store, and find none of the others."""
+    file = find_unshared_file(scene.ranks, scene.views)
+    if not file:
+        return None
+    hosts = sorted({facts.host for facts in scene.ranks})
+    named = ", ".join(hosts[:_MOST_NAMED]) + (" ..." if len(hosts) > _MOST_NAMED else "")
+    sentence = f"all {len(scene.ranks)} ranks, on {named}, wait for the others at {file}"
+    return Found(sentence, {"file": file, "folder": file.rpartition("/")[0] or "/"})
+
+
+def _its_hosts_do_not_answer(scene: Scene) -> Found | None:
+    """No rank has started, and hosts do not answer to which an ssh of the launcher's still is."""
+    looks = [looks[-1] for r in scene.ranks for looks in (r.looks, *r.children) if looks]
+    reached = {one.host for look in looks if (one := read_ssh_client(look.command))}
+    told_of = scene.job.silent_hosts
+    silent = {host: told_of[host] for host in told_of if host in reached}
+    if not silent:
+        return None
+    named = [*silent][:_MOST_NAMED]
+    more = f" and {len(silent) - len(named)} more" if len(silent) > len(named) else ""
+    told = "; ".join(f"{host}: {silent[host]}" for host in named)
+    return Found(f"{told}{more}", {"hosts": f"{', '.join(named)}{more}", "host": named[0]})
+
+
 def _a_node_is_lost(scene: Scene) -> Found | None:
     """A node that was heard is heard no more, or the network does not reach it, and no rank that is
     seen is to blame.
@@ -199,7 +227,9 @@ def _nodes_have_not_come(scene: Scene) -> Found | None:
     meeting = _find_meeting(scene)
     if meeting is None or not meeting.answers:
         return None
-    return Found(str(meeting), {"meeting": str(meeting)})
+    own = is_loopback(host_of(meeting.place)) and meeting.others is not None
+    words = f"{meeting}; {host_of(meeting.place)} is each machine itself" if own else str(meeting)
+    return Found(words, {"meeting": words})
 
 
 def _rendezvous_does_not_answer(scene: Scene) -> Found | None:
@@ -263,6 +293,18 @@ CAUSES = (
         references=("pytorch/pytorch#53395",),
     ),
     KnownCause(
+        id="store-file-not-shared",
+        title="each machine has a file of its own where the ranks are to meet",
+        signs=(need(finds_no_shared_file, 0.8),),
+        why="The ranks meet by {file}, which is on a disk of each machine: what one writes into it "
+        "the others never read.",
+        avoid=(
+            "a file on a disk that all nodes share: findmnt -T {folder}, on each of them",
+            "init_method='env://', with MASTER_ADDR and MASTER_PORT: nothing has to be shared",
+        ),
+        references=("diux-dev/cluster#12", "pytorch/pytorch#48704"),
+    ),
+    KnownCause(
         id="master-is-loopback",
         title="every node is its own master: MASTER_ADDR is the machine itself",
         signs=(
@@ -286,6 +328,20 @@ CAUSES = (
             "leave it out of the next start (srun --exclude, a cordon)",
         ),
         references=("pytorch/pytorch#111646",),
+    ),
+    KnownCause(
+        id="host-starts-nobody",
+        title="the launcher waits for a host on which it can start nothing",
+        signs=(need(_its_hosts_do_not_answer, 0.8),),
+        why="The launcher starts its ranks by ssh on each host, and {hosts} did not answer us that "
+        "way either. mpirun starts no rank anywhere before it has heard its daemon on each host; a "
+        "loop of ssh has started the others alone.",
+        avoid=(
+            "ssh {host} true: does it end? ssh -v {host} true says how far it comes",
+            "on {host}: what a shell reads when it starts (~/.bashrc), whether the home answers",
+            "leave {host} out of the next start",
+        ),
+        references=("open-mpi/ompi#6850", "open-mpi/ompi#9115"),
     ),
     KnownCause(
         id="other-node-missing",

@@ -57,6 +57,21 @@ def test_the_rank_of_the_host_on_which_nothing_runs_is_missed_there() -> None:
     assert verdict.cause.id == "rank-never-started"
 
 
+def test_a_process_without_a_number_that_was_there_before_is_no_rank_of_the_job() -> None:
+    """It is the first rank of an earlier job, whose store it serves."""
+    numbers = [{"RANK": str(n), "LOCAL_WORLD_SIZE": "1"} for n in (1, 2)]
+    ranks = [
+        replace(one, ranks=tuple(replace(r, environment=env) for r in one.ranks))
+        for one, env in zip((waits(1), waits(2)), numbers, strict=True)
+    ]
+    left = replace(_host(rank(0, SLEEP, "clock_nanosleep"), "", 1), world=1)
+    verdict = judged(replace(left, age=ranks[0].age + 60.0), *ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.never_started) == ((0,), (0,))
+    assert verdict.notes[0].startswith("nothing of the job runs on n1: process ")
+    young = judged(replace(left, age=ranks[0].age), *ranks)
+    assert young.ranks.never_started == ()
+
+
 def test_of_two_such_hosts_nobody_knows_which_rank_was_where() -> None:
     verdict = judged(waits(0), None, None)
     assert verdict.ranks.culprit == (1, 2)
@@ -173,6 +188,8 @@ def test_where_no_host_has_a_rank_that_is_said_and_daemons_are_none(
         "no rank of the job runs on n1, n2",
         "n3 is not seen: no answer",
     )
+    late = asked(monkeypatch, ("n2", None, NO_JOB), ("n3", None, "no answer within 20 s"))
+    assert late.silent == {"n3": "no answer within 20 s"}
     nobody = asked(monkeypatch, ("n1", None, "Permission denied"))
     assert (nobody.starts_nobody, bool(nobody.trouble)) == ((), True)
 

@@ -41,6 +41,14 @@ def rank_died() -> Facts:
     return job("left"), [rank(0, ALL_REDUCE), gone(1, -9)]
 
 
+def test_of_one_that_is_gone_nobody_need_have_seen_how_it_ended() -> None:
+    """Its parent alone was told, and is over as well."""
+    found = causes_of((job("late"), [rank(0, ALL_REDUCE), gone(1, None)]))
+    assert next(iter(found)) == "rank-died"
+    assert found["rank-died"].level == "guess"
+    assert "rank 1 is gone" in found["rank-died"].matched[0]
+
+
 def rank_never_started() -> Facts:
     return job(), [rank(0, GROUP, environment=TORCHRUN), not_there(1)]
 

@@ -75,6 +75,27 @@ def foreign_store() -> Facts:
     return job(), ranks
 
 
+def host_starts_nobody() -> Facts:
+    """An mpirun that has heard from one of two hosts."""
+    client = replace(look(call="poll"), pid=101, command=("ssh", "-x", "n3", "orted -mca ess env"))
+    silent = {"n3": "no answer within 20 s"}
+    return job(silent_hosts=silent), [rank(0, look(call="poll"), children=((client,),))]
+
+
+def test_a_host_to_which_no_ssh_of_the_launcher_is_keeps_nobody() -> None:
+    facts, (one,) = host_starts_nobody()
+    assert "host-starts-nobody" in causes_of((facts, [one]))
+    assert "host-starts-nobody" not in causes_of((facts, [replace(one, children=())]))
+    assert "host-starts-nobody" not in causes_of((job(silent_hosts={"n2": "closed"}), [one]))
+
+
+def store_file_not_shared() -> Facts:
+    one = with_locals(
+        look(*MAKES_GROUP), "init_process_group", init_method="file:///tmp/meet", world_size=2
+    )
+    return job(), [rank(n, one, host=f"n{n}") for n in (0, 1)]
+
+
 SHOWS: Shows = {
     "duplicate-rank": duplicate_rank,
     "more-joins-than-world": more_joins_than_world,
@@ -83,6 +104,8 @@ SHOWS: Shows = {
     "master-is-loopback": master_is_loopback,
     "node-lost": node_lost,
     "foreign-store": foreign_store,
+    "host-starts-nobody": host_starts_nobody,
+    "store-file-not-shared": store_file_not_shared,
 }
 
 
