@@ -74,7 +74,7 @@ def _a_worker_stands_still(scene: Scene) -> Found | None:
 _BEFORE_WORKERS = (
     "do what all ranks do together before the DataLoader is made, in the ranks themselves"
 )
-_END_OF_COPIES = "after os.fork() end the copy by os._exit() whatever is raised: in a finally"
+_END_OF_COPIES = "after os.fork() end the copy by os._exit() in a finally, after any error too"
 
 
 def _find_copies(scene: Scene) -> Iterator[ProcessSnapshot]:
