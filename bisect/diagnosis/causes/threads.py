@@ -446,7 +446,7 @@ CAUSES = (
         why="In {place} it waits for a slot of a semaphore, and {gone}: whoever took the slots "
         "has not given them back, as where an exception comes between acquire() and release().",
         avoid=(
-            "`with semaphore:`, or release() in a finally: given back whatever is raised",
+            "`with semaphore:`, or release() in a finally: given back after any error too",
             "look at the results of what took them (future.result()): their exceptions tell why",
             "semaphore.acquire(timeout=60): an error in place of silence",
         ),
