@@ -120,6 +120,8 @@ class OtherNodes:
         post: Signpost | None = None
         try:
             while True:
+                if self._search is not None and self._lead is not None and self._lead.are_all_there:
+                    self._search.end()
                 ends = link.ends
                 here = ends[0][0] if ends is not None else ""
                 leads = ends is None or here == ends[1][0]
