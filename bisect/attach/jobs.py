@@ -28,7 +28,7 @@ from .processes import (
     find_own_processes,
     find_watched,
     has_library,
-    is_of_kernel,
+    make_no_such_process,
     processes_above,
     processes_below,
     read_processes,
@@ -376,7 +376,7 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     pids = [process_of_thread(pid) or pid for pid in pids]
     for pid in pids:
         if pid not in processes or processes[pid].state in "ZX":
-            raise _no_such_process(pid, limit)
+            raise make_no_such_process(pid, limit)
     pids = list(dict.fromkeys(find_watched(processes, pid) for pid in pids))
     spared = find_own_processes(processes) - set(pids)
     ranks = replace_supervisors(processes, ranks_from_environment(processes, spared), has_library)
@@ -485,29 +485,6 @@ def find_job_of_process(
 
 def _stands_alone(job: Job) -> bool:
     return all(rank.by == "alone" for rank in job.ranks) and not job.launchers
-
-
-def _no_such_process(pid: int, limit: float) -> UsageError:
-    about, others = read_stat(pid), "`hangbisect` alone lists the jobs that run here."
-    if about is not None and about.state in "ZX":
-        return UsageError(
-            f"process {pid} ({about.comm}) has ended, and its parent {about.ppid} has not asked "
-            "for its status",
-            f"hangbisect attach {about.ppid} looks at what goes on without it.",
-        )
-    if about is not None and is_of_kernel(pid, about):
-        return UsageError(f"{pid} ({about.comm}) is a thread of the kernel's", others)
-    if about is not None:
-        return UsageError(
-            f"process {pid} is here, but the table of all processes was not read to its end in "
-            f"{limit:g} s: the machine is very busy, or what a process has cannot be read",
-            "Ask again; `hangbisect attach PID` of another process of the job may answer.",
-        )
-    return UsageError(
-        f"there is no process {pid} here (it has ended, or belongs to another machine or "
-        "container)",
-        others,
-    )
 
 
 def _no_python(one: Process) -> UsageError:

@@ -152,6 +152,30 @@ def is_of_kernel(pid: int, about: Stat) -> bool:
     return first is not None and first.comm == "kthreadd"
 
 
+def make_no_such_process(pid: int, limit: float) -> UsageError:
+    """Return what is wrong with a process that is not in a table which was read within `limit`."""
+    about, others = read_stat(pid), "`hangbisect` alone lists the jobs that run here."
+    if about is not None and about.state in "ZX":
+        return UsageError(
+            f"process {pid} ({about.comm}) has ended, and its parent {about.ppid} has not asked "
+            "for its status",
+            f"hangbisect attach {about.ppid} looks at what goes on without it.",
+        )
+    if about is not None and is_of_kernel(pid, about):
+        return UsageError(f"{pid} ({about.comm}) is a thread of the kernel's", others)
+    if about is not None:
+        return UsageError(
+            f"process {pid} is here, but the table of all processes was not read to its end in "
+            f"{limit:g} s: the machine is very busy, or what a process has cannot be read",
+            "Ask again; `hangbisect attach PID` of another process of the job may answer.",
+        )
+    return UsageError(
+        f"there is no process {pid} here (it has ended, or belongs to another machine or "
+        "container)",
+        others,
+    )
+
+
 def processes_above(processes: ProcessTable, pid: int) -> Iterator[Process]:
     """Yield the processes above one, its parent first."""
     passed = {pid}

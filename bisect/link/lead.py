@@ -60,7 +60,7 @@ ANSWER_LIMIT = 8.0  # seconds for nodes to look and report: three looks within t
 _REPORT_PAUSE, _LAST_REPORT = 2.0, 30.0
 MOST_UNKNOWN = 64  # connections that have not proved themselves; the oldest makes room
 MOST_NODES = 16_384
-_BACKLOG = 1024  # connections that nobody has taken yet: the nodes of a job start at one moment
+BACKLOG = 1024  # connections that nobody has taken yet: the nodes of a job start at one moment
 _MOST_SAID = 40  # sentences, each once
 # Each beat tells of some of the nodes, in turn: of all of them in so many beats, or, of many nodes,
 # of so many with each. To 1,250 nodes that is 2.6 MB/s; all of them every five beats were 40 MB/s.
@@ -137,7 +137,7 @@ class Lead:
         self, credentials: Credentials, host: str, judge: Judge, say: Callable[[str], None]
     ) -> None:
         """`judge` makes the verdict; `say` tells a person. Nothing is heard before listen()."""
-        self._credentials, self._host = _make_own(credentials), host
+        self._credentials, self._host = make_own(credentials), host
         self._judge, self._say = judge, say
         self._peers: dict[str, Peer] = {}  # by name of the node
         self._owners: dict[int, Peer] = {}  # by rank: the node that came with it last
@@ -159,7 +159,7 @@ class Lead:
         """Listen there, and return the port. Raises OSError."""
         allow_descriptors(MOST_NODES)
         server = await asyncio.start_server(
-            self._connected, address, port, limit=1 << 16, backlog=_BACKLOG
+            self._connected, address, port, limit=1 << 16, backlog=BACKLOG
         )
         limit_segments(server)
         self._servers.append(server)
@@ -489,57 +489,13 @@ class Lead:
                     channel.send_body(body)
 
 
-def _make_own(credentials: Credentials) -> Credentials:
+def make_own(credentials: Credentials) -> Credentials:
     """Return what who listens proves: where munge alone tells who a node is, a token that nobody is
     to have.
     """
     if credentials.by_munge and not credentials.has_token:
         return replace(credentials, token=secrets.token_bytes())
     return credentials
-
-
-class Signpost:
-    """Tells nodes that look for the lead where another one is who leads: what a name means may
-    differ between machines, and MASTER_ADDR be a machine of the job for each.
-    """
-
-    def __init__(self, credentials: Credentials, where: Callable[[], Address | None]) -> None:
-        """`where` returns at what address who leads is reached, None where nobody does."""
-        self._credentials, self._where = _make_own(credentials), where
-        self._asking: dict[Channel, None] = {}
-        self._servers: list[asyncio.Server] = []
-
-    async def listen(self, address: str, port: int) -> int:
-        """Listen there, and return the port. Raises OSError."""
-        server = await asyncio.start_server(
-            self._connected, address, port, limit=1 << 16, backlog=_BACKLOG
-        )
-        limit_segments(server)
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
-
-    def close(self) -> None:
-        """Tell nobody any more."""
-        for server in self._servers:
-            server.close()
-        for channel in self._asking:
-            channel.close()
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        channel, place = Channel(reader, writer), self._where()
-        set_options(writer)
-        if place is None or len(self._asking) >= MOST_UNKNOWN:
-            channel.close()
-            return
-        self._asking[channel] = None
-        try:
-            await channel.welcome(self._credentials, place)
-            await channel.leave(LEASE)
-        except (Refused, OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            self._asking.pop(channel, None)
-            channel.close()
 
 
 def _is_its_own(rank: object, join: Join) -> bool:

@@ -26,9 +26,9 @@ from ..base.deadline import call_with_limit
 from ..base.json_codec import Misfit, from_json, to_json
 from ..base.variables import LEAD_VARIABLE
 from ..link.channel import Address, Credentials, has_munge
-from ..link.lead import Lead, Signpost
+from ..link.lead import Lead
 from ..link.messages import NodeWord
-from ..link.neighbours import Answer, Beacon, Where, ask_neighbours
+from ..link.signposts import Answer, Beacon, Signpost, Where, ask_neighbours
 from ..rank.our_folders import bases
 from .copy_run import write
 

@@ -27,9 +27,10 @@ from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_ranks, format_seconds
 from ..link.channel import Address, Credentials, has_munge
-from ..link.lead import Lead, NodeAnswer, Signpost, Unseen
+from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, RankWord, Report
 from ..link.node import NodeLink
+from ..link.signposts import Signpost
 from .lead_address import (
     FILE_LIMIT,
     TOKEN_FILE,

@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 from hangbisect.link import channel as channels
 from hangbisect.link.channel import Credentials, Refused
-from hangbisect.link.lead import LEASE, Lead, Signpost
+from hangbisect.link.lead import LEASE, Lead
 from hangbisect.link.messages import encode
 from hangbisect.link.node import open_lead
+from hangbisect.link.signposts import Signpost
 from hangbisect.monitor.next_lead import NextLead
 
 from .test_star import OURS, Star, join_of, report_of, run, star, until

@@ -1,5 +1,6 @@
-"""Where the lead of a job is, asked on the networks that a node is on: for a node on which the name
-of the first node leads to nobody, or means the machine itself.
+"""Where the lead of a job is: told by a node that it leads to others that look for it here, and
+asked on the networks that a node is on, where the name of the first node leads to nobody or means
+the machine itself.
 
 Who asks sends one small datagram to a group of its own (RFC 2365: 239.255.0.0/16), one hop far, on
 each interface; who leads that job answers where it listens. Nothing that comes is believed: who
@@ -17,12 +18,57 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .channel import Address
+from .channel import Address, Channel, Credentials, Refused, limit_segments, set_options
+from .lead import BACKLOG, LEASE, MOST_UNKNOWN, make_own
 
 GROUP = "239.255.83.76"
 ANSWER_LIMIT = 1.0  # seconds for who leads to answer
 _MOST_BYTES = 1024  # of a datagram
 _MOST_ANSWERS = 16  # that are kept
+
+
+class Signpost:
+    """Tells nodes that look for the lead where another one is who leads: what a name means may
+    differ between machines, and MASTER_ADDR be a machine of the job for each.
+    """
+
+    def __init__(self, credentials: Credentials, where: Callable[[], Address | None]) -> None:
+        """`where` returns at what address who leads is reached, None where nobody does."""
+        self._credentials, self._where = make_own(credentials), where
+        self._asking: dict[Channel, None] = {}
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, address: str, port: int) -> int:
+        """Listen there, and return the port. Raises OSError."""
+        server = await asyncio.start_server(
+            self._connected, address, port, limit=1 << 16, backlog=BACKLOG
+        )
+        limit_segments(server)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        for server in self._servers:
+            server.close()
+        for channel in self._asking:
+            channel.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel, place = Channel(reader, writer), self._where()
+        set_options(writer)
+        if place is None or len(self._asking) >= MOST_UNKNOWN:
+            channel.close()
+            return
+        self._asking[channel] = None
+        try:
+            await channel.welcome(self._credentials, place)
+            await channel.leave(LEASE)
+        except (Refused, OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            self._asking.pop(channel, None)
+            channel.close()
 
 
 class Answer(NamedTuple):

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 from hangbisect.link.channel import Address
-from hangbisect.link.neighbours import (
+from hangbisect.link.signposts import (
     GROUP,
     Answer,
     Beacon,
