@@ -39,6 +39,7 @@ class Collective:
     file: str = ""  # the whole path of the job's own file
     condition: str = ""  # where the source shows that only some ranks come by: "if rank == 0"
     peer: RankId | None = None  # of a send or a receive: whom it is for
+    root: RankId | None = None  # of a broadcast, a gather, ...: where it goes out or comes together
     # From where the job's own line was called, innermost first: "/home/ada/train.py:40 main",
     # "torch/nn/modules/module.py:1775 _call_impl".
     path: tuple[str, ...] = ()

@@ -127,6 +127,7 @@ def find_disagreement(
             groups[place.rank] = group
         if made := find_local_group(frames):
             local[place.rank] = made
+    roots |= _read_logged_roots(roots, logs)
     calls = {place.rank: place.call for place in places}
     return (
         _compare_local_groups(local, calls)
@@ -314,6 +315,27 @@ def _word_root(place: CollectivePlace, root: Root, last: Collective | None) -> _
     where = tuple((frame.file, frame.name, frame.line) for frame in place.own)
     number = last.number if last is not None else 0
     return _Meaning((root.call, where, number), str(root.rank), words, f"in {place.words} ")
+
+
+def _read_logged_roots(
+    standing: Mapping[RankId, _Meaning], logs: Mapping[RankId, Sequence[Collective]]
+) -> dict[RankId, _Meaning]:
+    """Return what other ranks have meant by the calls in which ranks are `standing`: those that are
+    past them, or of which no frame tells it.
+    """
+    like = {(one.about, one.value): one for one in standing.values()}
+    any_of = {one.about: one for one in standing.values()}
+    found: dict[RankId, _Meaning] = {}
+    for rank, operations in logs.items():
+        for one in operations if rank not in standing else ():
+            met = (one.kind, one.group, one.number)
+            if one.root is None or met not in any_of:
+                continue
+            role = any_of[met].words.rpartition(" ")[2]
+            words = f"take rank {one.root} for the {role}"
+            other = any_of[met]._replace(value=str(one.root), words=words)
+            found[rank] = like.get((met, str(one.root)), other)
+    return found
 
 
 def _name_group_of_some(place: CollectivePlace, last: Collective | None) -> str:

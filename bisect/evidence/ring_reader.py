@@ -124,6 +124,8 @@ def _parse_records(
         described = texts.of(group)
         name, members, _ = (*described.split("\n"), "", "")[:3]
         where, between, file, far, path = (*texts.of(site).split("\n"), *[""] * 5)[:5]
+        other = peer - 1 if peer else None
+        is_to_peer = name.startswith(_PEERS)
         yield (
             described,
             _parse_ranges(members),
@@ -139,7 +141,8 @@ def _parse_records(
                 between=between,
                 origin=far,
                 file=file,
-                peer=peer - 1 if peer else None,
+                peer=other if is_to_peer else None,
+                root=None if is_to_peer else other,
                 path=tuple(path.split(" < ")) if path else (),
             ),
         )

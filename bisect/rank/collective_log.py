@@ -296,7 +296,7 @@ class CollectiveLog:
         kind_text = self.ring.text(kind)
         may_hand_out = "async_op" in names or kind in TO_PEER_HANDED_OUT
         may_queue = not (kind in _WAITED_FOR or "object" in kind)
-        peer_of = _find_peer_parameters(names) if streams is groups.to_peers else ()
+        peer_of = _find_peer_parameters(names) if streams is not None else ()
 
         def logged(*args: Any, **kwargs: Any) -> Any:
             at, state = 0, LEFT
@@ -361,8 +361,8 @@ def _is_queued(tensor: Any, queued_on: frozenset[str]) -> bool:
 
 
 def _find_peer_parameters(names: tuple[str, ...]) -> tuple[tuple[str, int, bool], ...]:
-    """Return the parameters that may have the other rank of a send or receive: the name, its place,
-    and whether it is a number within the group.
+    """Return the parameters that may have the other rank of a send or receive, or the root of a
+    collective: the name, its place, and whether it is a number within the group.
     """
     return tuple(
         (name, names.index(name), name.startswith("group_"))

@@ -48,8 +48,8 @@ BLOCKS = 64
 RECORDS = 512
 LONGEST_TEXT = 3000  # bytes
 # Number in its group; texts: group, kind, site, shape; state; time; one more than the rank that a
-# send or a receive is for; and the number once more, written last: where the two differ the record
-# is half written. Number 0 is no record.
+# send or a receive is for, or that is the root of a collective; and the number once more, written
+# last: where the two differ the record is half written. Number 0 is no record.
 RECORD = struct.Struct("<IIIIIIdII")
 STATE_AT = 20  # in a record
 # Handed out: it returned, with a handle or once it was in a queue, and may still be on its way.
@@ -208,7 +208,8 @@ class GroupStreams:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> int:
-        """Return the rank that a send or a receive is for, -1 if the call does not say.
+        """Return the rank that a send or a receive is for, or that is the root of a collective, -1
+        if the call does not say.
 
         `parameters` may say it: the name of each, its place, and whether it is a number within the
         group.

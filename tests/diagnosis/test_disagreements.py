@@ -433,6 +433,39 @@ def test_calls_of_one_number_meet_wherever_they_are_made() -> None:
     assert "train.py:50" in told
 
 
+def _gathered(number: int, root: int, stands: Look | None = None) -> RankFacts:
+    """A rank that has gathered, or stands in that, and is in the next all_reduce else."""
+    one = Collective("0", "gather", 1, "train.py:20", at=100, done=stands is None, root=root)
+    then = Collective("0", "all_reduce", 2, "train.py:30", at=101, done=False)
+    log = CollectiveLog("ring", (one,) if stands else (one, then), {"0": (0, 1, 2, 3, 4)})
+    return replace(still(number, stands or ALL_REDUCE), collectives=(log,))
+
+
+def test_who_is_past_a_gather_has_told_whom_it_took_for_its_root() -> None:
+    """Rank 3 takes itself for it, all others rank 0; those that are neither have sent and gone."""
+    ranks = [
+        _gathered(0, 0, call("gather", 20, **{"dst": 0, "group_dst": 0})),
+        _gathered(1, 0),
+        _gathered(2, 0),
+        _gathered(3, 3, call("gather", 20, **{"dst": 3, "group_dst": 3})),
+        _gathered(4, 0),
+    ]
+    verdict = judge_job(job("late", 5), ranks)
+    assert verdict.ranks.culprit == (3,)
+    assert verdict.cause is not None
+    told = " ".join((verdict.cause.why, *verdict.cause.matched))
+    assert "ank 3 takes rank 3 for the destination, ranks 0-2,4 take rank 0" in told
+
+
+def test_a_root_of_another_gather_is_none_of_this_one() -> None:
+    stands = _gathered(0, 0, call("gather", 20, **{"dst": 0, "group_dst": 0}))
+    other = Collective("0", "gather", 7, "train.py:20", at=100, done=True, root=1)
+    past = _gathered(1, 0)
+    log = replace(past.collectives[0], operations=(other, past.collectives[0].operations[-1]))
+    verdict = judge_job(job("late", 2), [stands, replace(past, collectives=(log,))])
+    assert verdict.cause is None or "takes rank" not in verdict.cause.why
+
+
 def test_without_logs_nobody_knows_whether_calls_of_different_lines_meet() -> None:
     verdict = judged(rooted(1, line=50), rooted(0, line=33), rooted(1, line=50))
     told = " ".join(verdict.cause.matched) if verdict.cause else ""

@@ -48,6 +48,10 @@ def barrier(group=None, async_op=False): return "handle" if async_op else None
 def all_reduce(tensor, op=None, group=None, async_op=False):
     if tensor == "bad": raise ValueError(tensor)
 @logs
+def broadcast(tensor, src=None, group=None, async_op=False, group_src=None): pass
+@logs
+def gather(tensor, gather_list=None, dst=None, group=None, async_op=False, group_dst=None): pass
+@logs
 def all_gather_object(object_list, obj, group=None): barrier(group)
 @logs
 def send(tensor, dst=None, group=None, tag=0, group_dst=None): isend(tensor, dst, group)
@@ -212,6 +216,22 @@ def test_whom_a_send_is_for_is_logged(c10d: Any, read: Read) -> None:
         ("isend", 1, None),
         ("irecv", 2, None),
         ("irecv", None, None),
+    ]
+
+
+def test_the_root_of_a_collective_is_logged(c10d: Any, read: Read) -> None:
+    c10d.init_process_group()
+    group = c10d.new_group([0, 2])
+    c10d.broadcast("x", 2)
+    c10d.broadcast("x", group=group, group_src=1)
+    c10d.gather("x", dst=1)
+    c10d.gather("x")  # at the first one: no call says so
+    found = [(one.kind, one.root, one.peer) for one in read()[2:]]
+    assert found == [
+        ("broadcast", 2, None),
+        ("broadcast", 2, None),
+        ("gather", 1, None),
+        ("gather", None, None),
     ]
 
 
