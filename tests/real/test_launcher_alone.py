@@ -54,4 +54,4 @@ def test_of_several_programs_of_one_shell_the_first_stands_for_the_job() -> None
     with started(f"{program} {program} wait") as pid:
         assert ranks_below(pid) == {min(descendants([pid])): 0}
     with started(f"{program} wait") as pid:
-        assert ranks_below(pid) == {pid: 0}
+        assert ranks_below(pid) == {min(descendants([pid])): 0}
