@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -54,6 +55,7 @@ from hangbisect.monitor.other_nodes import judge_reported_nodes
 
 OURS = Credentials("a large job", b"k" * 16)
 LIMIT = 300.0  # seconds for anything
+AGAIN = 0.5  # seconds, as a node waits (link/node.py)
 
 
 def main() -> int:
@@ -222,7 +224,13 @@ class MadeUpNode:
         return make_up(self._args, self._host, self._ranks)
 
     async def run(self) -> None:
-        """Talk to the lead."""
+        """Talk to the lead, again where it had no room for one more who has not proved itself."""
+        while True:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                await self._talk()
+            await asyncio.sleep(AGAIN)
+
+    async def _talk(self) -> None:
         channel = self._channel = await open_channel("127.0.0.1", self._args.port, LIMIT)
         await channel.greet(OURS)
         channel.send(encode(self._join))

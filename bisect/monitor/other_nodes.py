@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -433,6 +434,20 @@ async def judge_reported_nodes(
     at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
     no node has told of are reached.
     """
+    gc.disable()  # of 100,000 ranks it takes a third less time
+    try:
+        return await _judge_answers(lead, answers, unseen, asker, ports)
+    finally:
+        gc.enable()
+
+
+async def _judge_answers(
+    lead: str,
+    answers: Sequence[NodeAnswer],
+    unseen: Sequence[Unseen],
+    asker: NodeAnswer,
+    ports: Sequence[int],
+) -> tuple[Judged, JointJudgement | None]:
     from ..collect.nodes import JointNodes, RecordedNode, find_who_goes_on, judge_nodes
     from ..diagnosis.proof_of_hang import find_proof_of_hang
 

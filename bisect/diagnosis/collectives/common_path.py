@@ -26,7 +26,7 @@ from ..process.frames import (
     keep_by_stack,
     unqualified_name,
 )
-from ..process.process_snapshot import ProcessSnapshot
+from ..process.process_snapshot import ProcessSnapshot, keep_in_view
 from ..process.public_calls import find_entry_points, find_group_wait
 from .collective_mismatch import TO_ONE_PEER
 from .peer_calls import GATHERING, ROOTED, GivenGroup, Handle, find_handle, find_root, read_group
@@ -75,8 +75,13 @@ def find_collective_place(
     receive, which is for one rank alone. `package`: the folder of our own code. `with_groups`: or
     where it makes a group of ranks that have met before.
     """
-    if view is None:
-        return None
+    return None if view is None else _find_place(view, rank, package, with_groups)
+
+
+@keep_in_view
+def _find_place(
+    view: ProcessSnapshot, rank: RankId, package: str, with_groups: bool
+) -> CollectivePlace | None:
     makes_group = with_groups and _makes_further_group(view)
     if not makes_group and find_group_wait(view) != "collective":
         return None

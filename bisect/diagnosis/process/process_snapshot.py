@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import wraps
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ...base.addresses import port_of
 from ...base.identity import ProcessId, RankId
@@ -15,6 +15,7 @@ from ...base.rank_facts import RankFacts
 from .blocked_syscalls import list_awaited_pids
 from .frames import drop_signal_handlers
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 # A call that was interrupted and goes on is shown as restart_syscall; what it sleeps on tells
@@ -100,17 +101,18 @@ class ProcessSnapshot:
         return self.owner is not None and self.owner == self.main
 
 
-def keep_in_view(find: Callable[[ProcessSnapshot], _T]) -> Callable[[ProcessSnapshot], _T]:
+def keep_in_view(
+    find: Callable[Concatenate[ProcessSnapshot, _P], _T],
+) -> Callable[Concatenate[ProcessSnapshot, _P], _T]:
     """Return a function that works out once what `find` says of a view, and keeps it there."""
-    name = f"_{find.__name__}"
 
     @wraps(find)
-    def found(view: ProcessSnapshot, /) -> _T:
-        kept = view.__dict__
-        if name not in kept:
-            kept[name] = find(view)
-        answer: _T = kept[name]
-        return answer
+    def found(view: ProcessSnapshot, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        kept: dict[Hashable, _T] = view.__dict__.setdefault("_kept", {})
+        key = (find.__name__, *args, *options.values())
+        if key not in kept:
+            kept[key] = find(view, *args, **options)
+        return kept[key]
 
     return found
 
