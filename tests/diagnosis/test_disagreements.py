@@ -444,10 +444,10 @@ def _gathered(number: int, root: int, stands: Look | None = None) -> RankFacts:
 def test_who_is_past_a_gather_has_told_whom_it_took_for_its_root() -> None:
     """Rank 3 takes itself for it, all others rank 0; those that are neither have sent and gone."""
     ranks = [
-        _gathered(0, 0, call("gather", 20, **{"dst": 0, "group_dst": 0})),
+        _gathered(0, 0, call("gather", 20, "None", **{"dst": 0, "group_dst": 0})),
         _gathered(1, 0),
         _gathered(2, 0),
-        _gathered(3, 3, call("gather", 20, **{"dst": 3, "group_dst": 3})),
+        _gathered(3, 3, call("gather", 20, "None", **{"dst": 3, "group_dst": 3})),
         _gathered(4, 0),
     ]
     verdict = judge_job(job("late", 5), ranks)
@@ -458,7 +458,7 @@ def test_who_is_past_a_gather_has_told_whom_it_took_for_its_root() -> None:
 
 
 def test_a_root_of_another_gather_is_none_of_this_one() -> None:
-    stands = _gathered(0, 0, call("gather", 20, **{"dst": 0, "group_dst": 0}))
+    stands = _gathered(0, 0, call("gather", 20, "None", **{"dst": 0, "group_dst": 0}))
     other = Collective("0", "gather", 7, "train.py:20", at=100, done=True, root=1)
     past = _gathered(1, 0)
     log = replace(past.collectives[0], operations=(other, past.collectives[0].operations[-1]))
