@@ -26,11 +26,6 @@ _LOOPBACK = re.compile(r"localhost|127\.[\d.]+|::1|\[::1\]|")
 _OF_A_TASK = ("rank", "local rank", "number of ranks")  # as Variables begin
 
 
-def is_shell(words: Sequence[str]) -> bool:
-    """Return whether a command is a shell's: a login shell has "-" before its name."""
-    return bool(words) and os.path.basename(words[0]).removeprefix("-") in _SHELLS
-
-
 @dataclass(frozen=True)
 class Ancestor:
     """A process above us: the variables it was started with, and its words."""

@@ -289,10 +289,11 @@ def _skip_starters_of_one_rank(pid: int, front: str) -> int:
     """
     while pid > 1:
         words, parent = _command_of(pid), parent_of(pid)
-        if parent <= 1 or str(parent) == front or Ancestor({}, tuple(words)).is_part_of_launcher:
+        one = Ancestor({}, tuple(words))
+        if parent <= 1 or str(parent) == front or one.is_part_of_launcher:
             break
         is_of_one = _runs_one_command(words) or words == _command_of(parent)
-        if not front and not (is_of_one and launcher_env.is_shell(words)):
+        if not front and not (words and one.is_shell and is_of_one):
             break
         pid = parent
     return pid

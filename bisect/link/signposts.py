@@ -71,7 +71,7 @@ class Signpost:
             channel.close()
 
 
-class Answer(NamedTuple):
+class FoundLead(NamedTuple):
     """Who leads, as it says itself."""
 
     name: str
@@ -117,8 +117,8 @@ class Beacon(asyncio.DatagramProtocol):
         self._transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        """Answer who asks for this job; asyncio calls this."""
-        asked = _read(data)
+        """FoundLead who asks for this job; asyncio calls this."""
+        asked = _parse_datagram(data)
         if asked.get("job") != self._job or asked.get("t") != "where":
             return
         found = self._where(str(addr[0]))
@@ -133,9 +133,9 @@ class Beacon(asyncio.DatagramProtocol):
 _DATAGRAMS = (socket.AF_INET, socket.SOCK_DGRAM)
 
 
-async def ask_neighbours(job: str, port: int, limit: float = ANSWER_LIMIT) -> list[Answer]:
+async def ask_neighbours(job: str, port: int, limit: float = ANSWER_LIMIT) -> list[FoundLead]:
     """Return who says that it leads a job, of those on this machine's networks; [] for nobody."""
-    loop, found = asyncio.get_running_loop(), list[Answer]()
+    loop, found = asyncio.get_running_loop(), list[FoundLead]()
     question = json.dumps({"t": "where", "job": job}).encode()
     with contextlib.suppress(OSError), socket.socket(*_DATAGRAMS) as asking:
         asking.setblocking(False)
@@ -155,17 +155,17 @@ async def ask_neighbours(job: str, port: int, limit: float = ANSWER_LIMIT) -> li
     return found
 
 
-def _read_answer(data: bytes, job: str, sender: str) -> Answer | None:
-    told = _read(data)
+def _read_answer(data: bytes, job: str, sender: str) -> FoundLead | None:
+    told = _parse_datagram(data)
     host, port = told.get("host"), told.get("port")
     is_one = told.get("job") == job and told.get("t") == "here"
     if not is_one or not isinstance(host, str) or not isinstance(port, int) or not 0 < port < 65536:
         return None
     places = dict.fromkeys([(host, port), (sender, port)])
-    return Answer(str(told.get("name", ""))[:256], tuple(places))
+    return FoundLead(str(told.get("name", ""))[:256], tuple(places))
 
 
-def _read(data: bytes) -> dict[str, Any]:
+def _parse_datagram(data: bytes) -> dict[str, Any]:
     """Return the object in a datagram, {} for anything else."""
     with contextlib.suppress(ValueError, RecursionError):
         told = json.loads(data[:_MOST_BYTES])

@@ -28,7 +28,7 @@ from ..base.variables import LEAD_VARIABLE
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead
 from ..link.messages import NodeWord
-from ..link.signposts import Answer, Beacon, Signpost, Where, ask_neighbours
+from ..link.signposts import Beacon, FoundLead, Signpost, Where, ask_neighbours
 from ..rank.our_folders import bases
 from .copy_run import write
 
@@ -257,12 +257,12 @@ class NeighbourSearch:
         self._beacon: Beacon | None = None
 
     async def be_found(self, where: Where) -> None:
-        """Answer those that ask, from now on."""
+        """FoundLead those that ask, from now on."""
         if self._beacon is None:
             self._beacon = Beacon(self._job, where)
             await self._beacon.listen(self._port)
 
-    async def ask(self) -> list[Answer]:
+    async def ask(self) -> list[FoundLead]:
         """Return who says that it leads; [] where it is too early to ask, or to ask again."""
         if time.monotonic() < self._next:
             return []
@@ -271,7 +271,7 @@ class NeighbourSearch:
         return found
 
     def end(self) -> None:
-        """Answer nobody any more."""
+        """FoundLead nobody any more."""
         if self._beacon is not None:
             self._beacon.close()
 

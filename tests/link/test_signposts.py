@@ -10,8 +10,8 @@ import pytest
 from hangbisect.link.channel import Address
 from hangbisect.link.signposts import (
     GROUP,
-    Answer,
     Beacon,
+    FoundLead,
     _list_interfaces,
     _read_answer,
     ask_neighbours,
@@ -26,7 +26,7 @@ def find_free_port() -> int:
         return int(one.getsockname()[1])
 
 
-async def found(job: str, leads: tuple[str, Address] | None = ("n1 18", PLACE)) -> list[Answer]:
+async def found(job: str, leads: tuple[str, Address] | None = ("n1 18", PLACE)) -> list[FoundLead]:
     """Return what is heard of `job` where somebody leads the job "a"."""
     port, asked = find_free_port(), list[str]()
 
@@ -79,7 +79,7 @@ def test_what_is_no_answer_is_none() -> None:
 
 
 def test_a_beacon_hears_what_is_no_question_and_goes_on() -> None:
-    async def talk() -> list[Answer]:
+    async def talk() -> list[FoundLead]:
         port = find_free_port()
         beacon = Beacon("a", lambda asker: ("n1", PLACE))
         if not (await beacon.listen(port) and _list_interfaces()):

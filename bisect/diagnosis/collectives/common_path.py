@@ -75,11 +75,11 @@ def find_collective_place(
     receive, which is for one rank alone. `package`: the folder of our own code. `with_groups`: or
     where it makes a group of ranks that have met before.
     """
-    return None if view is None else _find_place(view, rank, package, with_groups)
+    return None if view is None else _locate_in_collective(view, rank, package, with_groups)
 
 
 @keep_in_view
-def _find_place(
+def _locate_in_collective(
     view: ProcessSnapshot, rank: RankId, package: str, with_groups: bool
 ) -> CollectivePlace | None:
     makes_group = with_groups and _makes_further_group(view)
