@@ -117,7 +117,7 @@ class Beacon(asyncio.DatagramProtocol):
         self._transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        """FoundLead who asks for this job; asyncio calls this."""
+        """Answer who asks for this job; asyncio calls this."""
         asked = _parse_datagram(data)
         if asked.get("job") != self._job or asked.get("t") != "where":
             return

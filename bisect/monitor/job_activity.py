@@ -173,10 +173,10 @@ _KINDS_OF_A_LOOP = 3
 _READING_LIMIT = 0.5  # seconds: a log may lie on the disk that hangs
 _SAME_TIME = 2.0  # seconds that two clocks, and a disk's, may differ
 _LONGER = 10.0  # seconds beyond twice the longest life: what lives so long has come further
-# Ends that tell of no error: it was done, or asked to end.
 _CLIENTS = ("ssh", "rsh")
 _MOST_LIVES = 256  # processes, of which one has a descriptor
 _SHORT_LIFE = 20.0  # seconds
+# Ends that tell of no error: it was done, or asked to end.
 _NO_ERRORS = frozenset([None, 0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP])
 _RAY_WORKER = ("a worker of Ray",)  # in place of its words, until it has a title
 _Kind = tuple[int, tuple[str, ...]]  # the parent, and the words of a command without numbers

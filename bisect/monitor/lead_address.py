@@ -257,7 +257,7 @@ class NeighbourSearch:
         self._beacon: Beacon | None = None
 
     async def be_found(self, where: Where) -> None:
-        """FoundLead those that ask, from now on."""
+        """Answer those that ask, from now on."""
         if self._beacon is None:
             self._beacon = Beacon(self._job, where)
             await self._beacon.listen(self._port)
@@ -271,7 +271,7 @@ class NeighbourSearch:
         return found
 
     def end(self) -> None:
-        """FoundLead nobody any more."""
+        """Answer nobody any more."""
         if self._beacon is not None:
             self._beacon.close()
 
