@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..base.addresses import port_of
 from ..base.identity import RankId
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Frame, Look
@@ -185,6 +186,42 @@ def hears_who_comes(case: Case, rank: RankId) -> bool:
         return False
     is_alone = facts is None or all(r.host != facts.host for r in case.ranks if r.rank != rank)
     return not (is_alone and any(one.kind == "fifo" for one in call.descriptors))
+
+
+def find_missing_at_store(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
+    """Return the ranks that wait in collectives, where all `candidates`, more than these, wait for
+    a key of the store in one place, or look into the store again and again there; () where it is
+    not so: a guess, that these have not put into the store what the others wait for.
+    """
+    rest = [r for r in case.ranks if not (r.finished or is_gone(r) or r.rank in candidates)]
+    asking = [facts for rank in candidates if (facts := case.facts(rank)) and _asks_store(facts)]
+    if not rest or not len(rest) < len(asking) == len(candidates):
+        return ()
+    places = {find_standing_place(case, facts, with_lines=True) for facts in asking}
+    waits = [case.rank_waits[facts.rank] for facts in rest]
+    if len(places) > 1 or any(facts.moved for facts in rest):
+        return ()
+    in_collectives = all(w.waits_for_peers and w.place.startswith("collective ") for w in waits)
+    return tuple(facts.rank for facts in rest) if in_collectives else ()
+
+
+def _asks_store(facts: RankFacts) -> bool:
+    """Return whether a rank hears its connection to the store of the job, which is at MASTER_PORT,
+    or sends something over it again and again while it sleeps in between.
+    """
+    port = facts.environment.get("MASTER_PORT", "")
+    looks = [look for look in facts.looks if look.sockets]
+    if not port or not looks:
+        return False
+    to_store = [s for s in looks[-1].sockets if port_of(s.peer) == port]
+    main = next((k for k in looks[-1].kernel if k.tid == looks[-1].pid), None)
+    call = main.syscall if main is not None else None
+    awaited = [one.socket for one in (call.descriptors if call is not None else ())]
+    if any(one is not None and one.inode in {s.inode for s in to_store} for one in awaited):
+        return True
+    sent = {s.inode: s.sent for s in looks[0].sockets if s.sent is not None}
+    again = any((s.sent or 0) > sent[s.inode] for s in to_store if s.inode in sent)
+    return again and is_asleep(looks[-1])
 
 
 def hears_several(found: RankWait) -> bool:
