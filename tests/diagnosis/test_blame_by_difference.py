@@ -490,7 +490,8 @@ def test_where_most_look_into_the_store_again_the_few_in_a_collective_are_named(
     """A lock in the store: nobody but who has it knows that."""
     sums = rank(2, _SUMS, _SUMS, environment=_STORE)
     found = judge_job(
-        job("still", 4, still=30.0), [*map(looks_into_the_store, (0, 1)), sums, looks_into_the_store(3)]
+        job("still", 4, still=30.0),
+        [*map(looks_into_the_store, (0, 1)), sums, looks_into_the_store(3)],
     )
     assert found.ranks.culprit == (2,)
 
@@ -498,7 +499,10 @@ def test_where_most_look_into_the_store_again_the_few_in_a_collective_are_named(
 def test_who_alone_asks_the_store_is_named_and_so_are_those_that_ask_in_several_places() -> None:
     for asking in (
         [at_the_store(1, *_ASKS_STORE)],
-        [at_the_store(1, *_ASKS_STORE), at_the_store(2, "get_address train.py:9", "main train.py:3")],
+        [
+            at_the_store(1, *_ASKS_STORE),
+            at_the_store(2, "get_address train.py:9", "main train.py:3"),
+        ],
     ):
         sums = rank(0, _SUMS, _SUMS, environment=_STORE)
         found = judge_job(job("still", 1 + len(asking), still=30.0), [sums, *asking])
