@@ -46,5 +46,5 @@ if __name__ == "__main__":
 # after = ["First optimizer step done", "First backward done", "First step done", "Training", ""]
 # own_code = true
 # calls = ['wait_for_everyone', 'barrier']
-# causes = ["peer-out-of-batches", "uneven-rounds", "rank-conditional-collective"]
+# causes = ["peer-out-of-batches", "uneven-rounds", "uneven-batches"]
 # ///

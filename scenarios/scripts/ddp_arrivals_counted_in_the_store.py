@@ -1,4 +1,4 @@
-"""A barrier of the user's own in the TCPStore: who comes last sets the key; rank 4 of six never comes.
+"""Ranks meet in the TCPStore: who comes last sets the key, and rank 4 of six never comes.
 
 Each rank counts itself with store.add() once its part of the cache is written. Rank 4 has no part,
 and returns before it does so: it is in the first all_reduce when the others wait for the key.

@@ -1,6 +1,6 @@
-"""All four ranks have trained; rank 3's executor still reports its last metric to a silent service.
+"""All four ranks have trained; rank 3's executor reports its last metric to a silent service.
 
-Python joins the threads of an executor at its exit, so rank 3 never ends, and torchrun waits for it.
+Python joins the threads of an executor at its exit: rank 3 never ends, and torchrun waits for it.
 """
 
 import concurrent.futures
@@ -47,8 +47,8 @@ if __name__ == "__main__":
 # culprits = [[3]]
 # waiting = [0, 1, 2]
 # steps = ["training", "teardown", "exit", "process_group_end", "destroy_process_group"]
-# after = ["Training finished", "Process group destroyed", "Barrier passed", "First barrier done", ""]
+# after = ["First step done", "Process group destroyed", "Barrier passed", ""]
 # own_code = true
 # calls = ['report', 'urlopen', '_python_exit', 'shutdown', 'join', 'ThreadPoolExecutor', 'exit']
-# causes = ["service-silent", "thread-at-exit"]
+# causes = ["endpoint-silent", "thread-at-exit"]
 # ///

@@ -1,6 +1,6 @@
 """Rank 1 of five appends to a journal of trials whose lock a killed job left behind: a symlink.
 
-The lock is taken by making a link of a known name, as it works on NFS, and tried again while it exists.
+The lock is taken by making a link of a known name, as works on NFS; while it exists it waits.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Rank 2 of five reads a manifest by fsspec over HTTP; the server accepts and never answers.
 
-fsspec asks by aiohttp in a loop that a thread of its own runs; the rank waits for that loop's event.
+fsspec asks by aiohttp in a loop that a thread of its own runs; the rank waits for its event.
 """
 
 import os
@@ -52,5 +52,5 @@ if __name__ == "__main__":
 # after = ["First backward done", "First step done", "DDP ready", ""]
 # own_code = true
 # calls = ['cat_file', 'fsspec', 'sync', 'part', 'HTTPFileSystem']
-# causes = ["service-silent"]
+# causes = ["endpoint-silent"]
 # ///

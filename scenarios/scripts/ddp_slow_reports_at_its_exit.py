@@ -1,4 +1,4 @@
-"""Healthy and slow: all three ranks have trained, and rank 1's executor hands in its reports at exit.
+"""Healthy and slow: all three ranks have trained; the executor of rank 1 reports at its exit.
 
 The service takes a report now and then only, so each waits its time; Python joins that thread.
 """

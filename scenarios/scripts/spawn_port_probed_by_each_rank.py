@@ -58,5 +58,5 @@ if __name__ == "__main__":
 # steps = ["process_group", "init_process_group"]
 # after = [""]
 # calls = ['init_process_group', 'TCPStore', '_create_c10d_store']
-# causes = ["different-master", "store-not-reached", "rendezvous-unreachable", "nobody-serves-the-store"]
+# causes = ["different-master", "store-not-reached", "rendezvous-unreachable"]
 # ///
