@@ -194,10 +194,13 @@ def find_missing_at_store(case: Case, candidates: Sequence[RankId]) -> tuple[Ran
     not so: a guess, that these have not put into the store what the others wait for.
     """
     rest = [r for r in case.ranks if not (r.finished or is_gone(r) or r.rank in candidates)]
-    asking = [facts for rank in candidates if (facts := case.facts(rank)) and _asks_store(facts)]
+    asking = [facts for rank in candidates if (facts := case.facts(rank)) and asks_store(facts)]
     if not rest or not len(rest) < len(asking) == len(candidates):
         return ()
-    places = {find_standing_place(case, facts, with_lines=True) for facts in asking}
+    # Native frames, which are read of two ranks at most, make the wait of one another than that of
+    # those beside it.
+    found = [find_standing_place(case, facts, with_lines=True) for facts in asking]
+    places = {place.frames if place is not None else None for place in found}
     waits = [case.rank_waits[facts.rank] for facts in rest]
     if len(places) > 1 or any(facts.moved for facts in rest):
         return ()
@@ -205,7 +208,7 @@ def find_missing_at_store(case: Case, candidates: Sequence[RankId]) -> tuple[Ran
     return tuple(facts.rank for facts in rest) if in_collectives else ()
 
 
-def _asks_store(facts: RankFacts) -> bool:
+def asks_store(facts: RankFacts) -> bool:
     """Return whether a rank hears its connection to the store of the job, which is at MASTER_PORT,
     or sends something over it again and again while it sleeps in between.
     """

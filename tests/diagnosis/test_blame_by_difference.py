@@ -484,6 +484,9 @@ def test_where_most_wait_in_one_place_for_the_store_the_few_in_a_collective_are_
     found = judge_job(job("still", 6, still=30.0), [*asking[:4], sums, asking[4]])
     assert found.ranks.culprit == (4,)
     assert found.ranks.waiting == (0, 1, 2, 3, 5)
+    assert found.cause is not None
+    assert found.cause.id == "store-key-missing"
+    assert "ranks 0-3,5 ask" in found.cause.why
 
 
 def test_where_most_look_into_the_store_again_the_few_in_a_collective_are_named() -> None:
