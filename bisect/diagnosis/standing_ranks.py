@@ -194,13 +194,16 @@ def find_missing_at_store(case: Case, candidates: Sequence[RankId]) -> tuple[Ran
     not so: a guess, that these have not put into the store what the others wait for.
     """
     rest = [r for r in case.ranks if not (r.finished or is_gone(r) or r.rank in candidates)]
-    asking = [facts for rank in candidates if (facts := case.facts(rank)) and asks_store(facts)]
+    asking = [
+        facts for rank in candidates if (facts := case.facts(rank)) and _asks_store(case, facts)
+    ]
     if not rest or not len(rest) < len(asking) == len(candidates):
         return ()
-    # Native frames, which are read of two ranks at most, make the wait of one another than that of
-    # those beside it.
-    found = [find_standing_place(case, facts, with_lines=True) for facts in asking]
-    places = {place.frames if place is not None else None for place in found}
+    # A loop stands now in one line of its function, now in another one.
+    views = [case.rank_waits[facts.rank].view for facts in asking]
+    frames = [job_frames(v.frames, case.job.package) if v is not None else () for v in views]
+    python = [[(f.file, f.name, f.line) for f in one if not f.native] for one in frames]
+    places = {(one[0][:2], *one[1:]) if one else () for one in python}
     waits = [case.rank_waits[facts.rank] for facts in rest]
     if len(places) > 1 or any(facts.moved for facts in rest):
         return ()
@@ -208,23 +211,23 @@ def find_missing_at_store(case: Case, candidates: Sequence[RankId]) -> tuple[Ran
     return tuple(facts.rank for facts in rest) if in_collectives else ()
 
 
-def asks_store(facts: RankFacts) -> bool:
-    """Return whether a rank hears its connection to the store of the job, which is at MASTER_PORT,
-    or sends something over it again and again while it sleeps in between.
+def _asks_store(case: Case, facts: RankFacts) -> bool:
+    """Return whether a rank waits for a key of a store, or sends something to the store again and
+    again while it sleeps in between: to MASTER_PORT, or to where a thread of torch's serves one.
     """
-    port = facts.environment.get("MASTER_PORT", "")
-    looks = [look for look in facts.looks if look.sockets]
-    if not port or not looks:
-        return False
-    to_store = [s for s in looks[-1].sockets if port_of(s.peer) == port]
-    main = next((k for k in looks[-1].kernel if k.tid == looks[-1].pid), None)
-    call = main.syscall if main is not None else None
-    awaited = [one.socket for one in (call.descriptors if call is not None else ())]
-    if any(one is not None and one.inode in {s.inode for s in to_store} for one in awaited):
+    own, looks = case.rank_waits[facts.rank].own_wait, [k for k in facts.looks if k.sockets]
+    if own is not None and own.kind == "store":
         return True
+    if not looks or not is_asleep(looks[-1]):
+        return False
+    served = case.snapshot.single_ranks.processes.stores.items()
+    ports = {port for process, ports in served if process.host == facts.host for port in ports}
+    ports |= {facts.environment.get("MASTER_PORT", "")} - {""}
     sent = {s.inode: s.sent for s in looks[0].sockets if s.sent is not None}
-    again = any((s.sent or 0) > sent[s.inode] for s in to_store if s.inode in sent)
-    return again and is_asleep(looks[-1])
+    return any(
+        port_of(s.peer) in ports and s.inode in sent and (s.sent or 0) > sent[s.inode]
+        for s in looks[-1].sockets
+    )
 
 
 def hears_several(found: RankWait) -> bool:
