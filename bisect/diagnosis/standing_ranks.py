@@ -24,6 +24,7 @@ from .case import Case
 from .process.blocked_syscalls import is_open_to_peers
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .process.frames import frame_owner, job_frames
+from .process.public_calls import GroupWait, find_group_wait
 from .process.time_limits import is_asleep, read_time_left, waits_anew
 from .rank_connections import ShortFlow, find_short_flow
 from .rank_waits import POLLS, RankWait, is_anonymous
@@ -207,17 +208,21 @@ def find_missing_at_store(case: Case, candidates: Sequence[RankId]) -> tuple[Ran
     waits = [case.rank_waits[facts.rank] for facts in rest]
     if len(places) > 1 or any(facts.moved for facts in rest):
         return ()
-    in_collectives = all(w.waits_for_peers and w.place.startswith("collective ") for w in waits)
-    return tuple(facts.rank for facts in rest) if in_collectives else ()
+    meets = all(one.waits_for_peers and _meets_in(one) == "collective" for one in waits)
+    return tuple(facts.rank for facts in rest) if meets else ()
+
+
+def _meets_in(found: RankWait) -> GroupWait | None:
+    return find_group_wait(found.view) if found.view is not None else None
 
 
 def _asks_store(case: Case, facts: RankFacts) -> bool:
     """Return whether a rank waits for a key of a store, or sends something to the store again and
     again while it sleeps in between: to MASTER_PORT, or to where a thread of torch's serves one.
     """
-    own, looks = case.rank_waits[facts.rank].own_wait, [k for k in facts.looks if k.sockets]
-    if own is not None and own.kind == "store":
-        return True
+    found, looks = case.rank_waits[facts.rank], [k for k in facts.looks if k.sockets]
+    if found.own_wait is not None and found.own_wait.kind == "store":
+        return _meets_in(found) != "construction"
     if not looks or not is_asleep(looks[-1]):
         return False
     served = case.snapshot.single_ranks.processes.stores.items()
