@@ -46,7 +46,7 @@ if __name__ == "__main__":
 #   "training", "steady", "first_step", "first_backward", "all_gather_object",
 #   "first_all_gather_object",
 # ]
-# after = ["First backward done", "First step done", "First all_gather_object done", ""]
+# after = ["First backward done", "First step done", "First all_gather done", ""]
 # own_code = true
 # calls = ['backward', 'all_gather_object', 'train\.main', 'barrier']
 # causes = [

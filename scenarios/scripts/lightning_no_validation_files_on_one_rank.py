@@ -1,6 +1,6 @@
 """Lightning, three ranks: rank 1 finds no file to validate on, and sets limit_val_batches to 0.
 
-The others validate after their first epoch, and add up the loss of all; rank 1 trains on.
+The others set up their validation before they train, with a barrier; rank 1 trains at once.
 """
 
 import os
@@ -60,6 +60,6 @@ if __name__ == "__main__":
 # ]
 # after = ["First step done", "First batch done", "First backward done", ""]
 # own_code = true
-# calls = ['backward', 'validat', 'reduce', 'barrier', 'fit', 'all_reduce', 'optimizer_step']
+# calls = ['backward', 'validat', 'reduce', 'barrier', 'fit', 'all_reduce', 'broadcast']
 # causes = ["rank-conditional-collective", "collective-mismatch", "uneven-rounds", "other-round"]
 # ///
