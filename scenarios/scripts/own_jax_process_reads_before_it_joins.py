@@ -44,6 +44,7 @@ if __name__ == "__main__":
 # culprits = [[1]]
 # waiting = [0, 2]
 # steps = ["script"]
+# after = [""]
 # own_code = true
 # calls = ["open"]
 # causes = ["pipe-no-writer"]

@@ -52,7 +52,8 @@ if __name__ == "__main__":
 # culprits = [[2]]
 # waiting = [0, 1]
 # steps = ["script"]
+# after = [""]
 # own_code = true
 # calls = ["flock"]
-# causes = ["file-lock-held", "self-deadlock"]
+# causes = ["file-lock-held", "self-deadlock", "deadlock"]
 # ///

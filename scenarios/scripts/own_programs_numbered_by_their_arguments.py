@@ -28,6 +28,7 @@ if __name__ == "__main__":
 # culprits = [[2]]
 # waiting = [0, 1, 3]
 # steps = ["script"]
+# after = [""]
 # own_code = true
 # calls = ["open"]
 # causes = ["pipe-no-writer"]
@@ -45,18 +46,6 @@ if __name__ == "__main__":
 #         except ConnectionRefusedError:
 #             time.sleep(0.1)
 #
-# def sum_up(number, of, value, place):
-#     if number:
-#         with reach(place) as first:
-#             first.send(value)
-#             return first.recv()
-#     with connection.Listener(place, backlog=of) as listener:
-#         others = [listener.accept() for _ in range(of - 1)]
-#         total = value + sum(one.recv() for one in others)
-#         for one in others:
-#             one.send(total)
-#     return total
-#
 # def read_shard(number, step):
 #     if number == 2 and step == 3:
 #         with open(options.shard) as shard:
@@ -69,8 +58,21 @@ if __name__ == "__main__":
 # parser.add_argument("shard")
 # parser.add_argument("port", type=int)
 # options = parser.parse_args()
+# place = "127.0.0.1", options.port
+# if options.worker_id:
+#     first, others = reach(place), []
+# else:
+#     listener = connection.Listener(place, backlog=options.of)
+#     first, others = None, [listener.accept() for _ in range(options.of - 1)]
 # for step in range(6):
-#     place = "127.0.0.1", options.port
-#     print(step, sum_up(options.worker_id, options.of, read_shard(options.worker_id, step), place))
+#     total = read_shard(options.worker_id, step)
+#     if first is not None:
+#         first.send(total)
+#         total = first.recv()
+#     else:
+#         total += sum([one.recv() for one in others])
+#         for one in others:
+#             one.send(total)
+#     print(step, total)
 # '''
 # ///

@@ -40,9 +40,10 @@ if __name__ == "__main__":
 # culprits = [[1]]
 # waiting = [0, 2]
 # steps = ["script"]
+# after = [""]
 # own_code = true
 # calls = ["flock"]
-# causes = ["file-lock-held", "self-deadlock"]
+# causes = ["file-lock-held", "self-deadlock", "deadlock"]
 # [files]
 # "start.sh" = '''
 # for part in 0 1 2; do

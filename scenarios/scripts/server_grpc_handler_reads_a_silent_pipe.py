@@ -50,6 +50,7 @@ if __name__ == "__main__":
 # needs = ["grpc"]
 # culprits = [[0], [-1]]
 # steps = ["script"]
+# after = [""]
 # own_code = true
 # calls = ["open", "grpc"]
 # causes = ["pipe-no-writer", "child-process-stuck", "server-process-stuck"]
