@@ -319,5 +319,5 @@ def test_the_handler_of_grpc_that_stands_still_is_shown_in_place_of_who_waits_fo
         kernel=(*server.kernel, *handler.kernel),
     )
     shown = put_stuck_request_first(one)
-    assert [frame.name for thread in shown.threads for frame in thread.frames][0] == "score"
+    assert shown.threads[0].frames[0].name == "score"
     assert shown.main is shown.threads[0]
