@@ -29,6 +29,7 @@ if __name__ == "__main__":
 # culprits = [[2, 3], [0, 1, 2, 3]]
 # steps = ["first_all_reduce", "collectives", "training", "script"]
 # after = ["First all_reduce done", ""]
+# own_code = true
 # calls = ['all_reduce']
 # causes = ["rank-conditional-collective", "collective-mismatch"]
 # says = ['step > 2 and rank >= world // 2|all_reduce']
