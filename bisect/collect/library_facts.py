@@ -24,9 +24,12 @@ from ..evidence.gpus.recorder_queries import (
     find_debug_server,
     read_left_dumps,
 )
-from ..evidence.gpus.watchdog_messages import make_watchdog_logs
+from ..evidence.gpus.watchdog_messages import find_time_of_year, make_watchdog_logs
 from ..evidence.library_output import LibraryOutput, read_library_output
+from ..evidence.printed_warnings import describe_printed_warnings, select_recent
 
+# Whose warnings are of the hang itself: a store that could not be reached may be reached since.
+_OF_THE_HANG = ("vLLM", "SGLang", "torch")
 FILES_LIMIT = 1.0  # seconds: the files may lie on a disk that does not answer
 
 
@@ -35,6 +38,7 @@ class LibraryFacts:
     """Sentences for the verdict, and by rank what its libraries printed."""
 
     notes: tuple[str, ...] = ()
+    said: Mapping[RankId, tuple[str, ...]] = field(default_factory=dict)  # by vLLM, SGLang, torch
     logs: Mapping[RankId, CollectiveLog] = field(default_factory=dict)
     nccl: Mapping[RankId, NcclFacts] = field(default_factory=dict)
 
@@ -61,8 +65,17 @@ async def read_library_facts(
             key="library output",
         )
     lines = list(found.nccl_lines)
+    warnings = select_recent(list(found.warnings), find_time_of_year(time.time()))
+    said: dict[RankId, dict[str, None]] = {}
+    for one, rank in warnings:
+        if rank is not None and one.who in _OF_THE_HANG:
+            said.setdefault(rank, {})[one.text] = None
     return LibraryFacts(
-        tuple(describe_nccl_lines(_drop_large_communicators(lines, len(ranks)))),
+        (
+            *describe_nccl_lines(_drop_large_communicators(lines, len(ranks))),
+            *describe_printed_warnings(warnings),
+        ),
+        {rank: tuple(texts) for rank, texts in said.items()},
         make_watchdog_logs({rank: tuple(said) for rank, said in dict(found.messages).items()}),
         collect_nccl_facts(lines),
     )
@@ -84,11 +97,9 @@ def add_library_facts(ranks: Sequence[RankFacts], found: LibraryFacts) -> list[R
 
 def _add_to_rank(facts: RankFacts, found: LibraryFacts) -> RankFacts:
     log, nccl = found.logs.get(facts.rank), found.nccl.get(facts.rank, facts.nccl)
-    told = [
-        f"NCCL WARN {text}"
-        for text in nccl.warnings
-        if not any(text in line for line in facts.output)
-    ]
+    texts = [(text, f"NCCL WARN {text}") for text in nccl.warnings]
+    texts += [(text, text) for text in found.said.get(facts.rank, ())]
+    told = [line for text, line in texts if not any(text in one for one in facts.output)]
     return replace(
         facts,
         nccl=nccl,

@@ -32,6 +32,7 @@ from .descriptors import find_holders, read_links
 from .gpus.nccl_lines import NcclLine, RankedLine, read_nccl_lines
 from .gpus.watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdog_messages
 from .lock_and_log_files import PrintingRank, find_output_files
+from .printed_warnings import PrintedWarning, assign_warnings, read_printed_warnings
 from .process import variables_of, walk_up, words_of
 from .syscall_arguments import read_inner_id
 
@@ -51,6 +52,7 @@ class LibraryOutput:
 
     messages: dict[RankId, list[WatchdogMessages]] = field(default_factory=dict)
     nccl_lines: list[RankedLine] = field(default_factory=list)
+    warnings: list[tuple[PrintedWarning, RankId | None]] = field(default_factory=list)
 
 
 @dataclass
@@ -76,6 +78,7 @@ def read_library_output(
     bad file system. Raises nothing for a file that cannot be read.
     """
     processes = {_identify_process(facts.pid): facts.rank for facts in ranks if facts.pid}
+    by_pid = {pid: rank for (_, pid), rank in processes.items()}
     numbers = {facts.rank for facts in ranks}
     left = _MOST_BYTES
     files = _find_files(ranks, error_files or {})
@@ -88,6 +91,8 @@ def read_library_output(
         for rank, message in _assign_messages(file, lines, since, numbers):
             found.messages.setdefault(rank, []).append(message)
         found.nccl_lines += _assign_lines(file, read_nccl_lines(lines), processes)
+        told = read_printed_warnings(lines, find_time_of_year(since), _is_made_for(file, since))
+        found.warnings += assign_warnings(told, numbers, by_pid, file.owner)
 
 
 def _find_files(
@@ -286,6 +291,12 @@ def _assign_lines(
             yield replace(line, task=None), rank
 
 
+def _is_made_for(file: _OutputFile, since: float) -> bool:
+    """Return whether a file was made for a job that has started then."""
+    born = read_birth_time(file.path)
+    return born is not None and born > since - _STARTS
+
+
 def _assign_messages(
     file: _OutputFile, lines: Sequence[str], since: float, numbers: set[RankId]
 ) -> Iterator[tuple[RankId, WatchdogMessages]]:
@@ -293,9 +304,8 @@ def _assign_messages(
     nobody here is known by, is of the rank that has the file for itself.
     """
     owner = file.owner
-    born = read_birth_time(file.path) if owner is not None else None
     # Lines without a time are all its own in a file that was made for this job.
-    is_whole = born is not None and born > since - _STARTS
+    is_whole = owner is not None and _is_made_for(file, since)
     messages = read_watchdog_messages(lines, find_time_of_year(since), with_untimed=is_whole)
     # Beside lines with a rank those without one are what exceptions say again.
     marked = any(one.rank is not None for one in messages)
