@@ -117,7 +117,27 @@ def test_who_uses_them_already() -> None:
     assert levels(devices.in_use, TWO) == levels(devices.in_use, NO_DRIVER) == ["ok"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "name", "expected"),
+    [
+        ("exclusive process", "python", ["problem", "ok"]),
+        ("exclusive process", "nvidia-cuda-mps-server"[:15], ["ok"]),
+        ("default", "python", ["ok"]),
+    ],
+)
+def test_a_gpu_for_one_process_at_a_time_that_has_one(
+    mode: str, name: str, expected: list[str]
+) -> None:
+    taken = replace(TWO.gpus[1], compute_mode=mode, pids=(4711,))
+    facts = replace(TWO, gpus=(TWO.gpus[0], taken), users=(CheckedProcess(4711, name),))
+    assert levels(devices.count, facts) == expected
+    assert levels(devices.count, facts, setting(pids=(4711,))) == ["ok"]  # it is the job's own
+
+
 def test_direct_access() -> None:
+    (amds, _) = parse_peers(json.dumps({"pairs": [[0, 1, 100]]}))
+    ((level, value),) = said(devices.peers, replace(TWO, apart=amds))
+    assert (level, "neither XGMI nor" in value) == ("ok", True)
     assert levels(devices.peers, TWO) == ["ok"]
     assert levels(devices.peers, replace(TWO, pairs=0)) == ["unknown"]
     (apart, _) = parse_peers(json.dumps({"pairs": [[0, 1, 1]]}))
