@@ -144,6 +144,11 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
                 f"GPU {gpu.index}: its registration with the NVLink fabric is {gpu.fabric}",
                 "sudo systemctl restart nvidia-fabricmanager",
             )
+        elif gpu.recovery:
+            yield problem(
+                f"GPU {gpu.index}: after errors the driver asks for {gpu.recovery}",
+                f"{_KERNEL_SAYS}; nvidia-smi --gpu-reset, or a reboot",
+            )
         elif gpu.compute_mode == "prohibited":
             yield problem(f"GPU {gpu.index} lets nobody compute", "sudo nvidia-smi -c DEFAULT")
         elif (user := _find_only_user(gpu, facts, setting)) is not None:

@@ -121,6 +121,7 @@ def _parse_gpu(data: dict[str, Any]) -> Gpu:
         pcie_width_most=most,
         persistence=persistence if isinstance(persistence, bool) else None,
         fabric=str(data.get("fabric") or ""),
+        recovery=str(data.get("recovery") or ""),
         moments=tuple(_parse_moments(data.get("moments"))),
         driver=str(data.get("driver") or ""),
     )

@@ -90,6 +90,7 @@ def test_how_many_there_are() -> None:
         (Gpu(1, "H100", pcie_width=8, pcie_width_most=16), "warning"),
         (Gpu(1, "H100", fabric="in progress"), "problem"),
         (Gpu(1, "H100", slowed_by=("too hot",)), "warning"),
+        (Gpu(1, "H100", recovery="a reset of the GPU"), "problem"),
     ],
 )
 def test_one_in_trouble_is_named(gpu: Gpu, expected: str) -> None:

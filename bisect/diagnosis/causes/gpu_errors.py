@@ -94,6 +94,22 @@ def _is_lost(scene: Scene) -> Found | None:
     return reported
 
 
+def _is_stopped(scene: Scene) -> Found | None:
+    """The driver reported that a GPU or its firmware does not answer (Xid 119, 62, 8), or asks for
+    a reset of it (NVML).
+    """
+    reported = _reports_stopped(scene)
+    if reported is not None:
+        return reported
+    for gpu in scene.machine.gpus:
+        if gpu.recovery and (ranks := _users_of(scene, gpu)):
+            where = f"{_name_gpu(scene, gpu, gpu.bus.partition('.')[0])} of {format_ranks(ranks)}"
+            words = f"{where}: the driver asks for {gpu.recovery}"
+            # Since when, nobody tells: it may have worked on all the while.
+            return Found(words, {"where": where}, _UNSURE, doubtful=True)
+    return None
+
+
 def _links_are_down(scene: Scene) -> Found | None:
     """NVML says that NVLinks of a GPU of the job are down."""
     for gpu in scene.machine.gpus:
@@ -171,7 +187,7 @@ CAUSES = (
         id="gpu-stopped",
         title="a GPU or its firmware has stopped to answer",
         signs=(
-            need(_reports_stopped, 0.9, proves=True),
+            need(_is_stopped, 0.9, proves=True),
             unless(_waits_for_its_own),
             unless(_failed_for_another_reason),
         ),
