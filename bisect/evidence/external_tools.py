@@ -20,7 +20,7 @@ from ..base.identity import RankId
 from ..base.launchers import LAUNCHERS
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import CollectiveLog
-from .gpus.flight_recorder import load_dump, parse_dump
+from .gpus.flight_recorder import counts_all_together, load_dump, parse_dump
 from .process import uid_of, variables_of, words_of
 
 LARGEST_DUMP = 1 << 24  # bytes: 2,000 entries with stacks are some 3 MiB
@@ -60,10 +60,11 @@ def read_recorder_dump(
         try:
             path = _find_for_process(f"{prefix}{rank}", pid)
             data = _read_trusted_file(path, since, LARGEST_DUMP, owner)
-            found = parse_dump(load_dump(data), "flight recorder", offset)
+            dump = load_dump(data)
+            found = parse_dump(dump, "flight recorder", offset)
         except (OSError, ValueError):
             continue
-        if found is not None:
+        if found is not None and not counts_all_together(dump):
             return found
     return None
 
