@@ -22,6 +22,8 @@ from .examination import Check, CheckFamily, Finding, Setting, ok, problem, warn
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _GPUS = Path("/proc/driver/nvidia/gpus")
+_PROCESSORS = Path("/proc/cpuinfo")  # NCCL chose by its maker how to send (NVIDIA/nccl#1136)
+_PROCESSOR = re.compile(r"^model name\s*: (\S.{0,60}?)\s*$", re.MULTILINE)
 _DRIVER_VERSION = re.compile(r"(?:Kernel Module|for \S{1,20})\s+(\d{3}[\d.]{1,20})")
 _MODEL = re.compile(r"^Model:\s+(\S.{0,60}?)\s*$", re.MULTILINE)
 # Packages by what their versions are called; of several the first that is there.
@@ -50,6 +52,8 @@ _HARMLESS = re.compile(
 def read_versions() -> dict[str, str]:
     """Return what this node has, by what it is called: {"driver": "570.158.01", ...}."""
     found = {"Python": platform.python_version()}
+    if model := _PROCESSOR.search(_read(_PROCESSORS)):
+        found["processor"] = model[1]
     if driver := parse_driver_version(_read(_DRIVER)):
         found["driver"] = driver
     if gpus := _count_models(_list_informations()):

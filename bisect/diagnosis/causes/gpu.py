@@ -327,10 +327,10 @@ _BUSY_PERCENT, _LOW_SHARE = 0.95, 0.6  # of a GPU's time; of its power limit
 
 # ---- signs ---------------------------------------------------------------------------------------
 
-_makes_nccl = native_in(_NCCL_INIT, "A rank is where NCCL makes its communicator (ncclCommInit...)")
+makes_nccl = native_in(_NCCL_INIT, "A rank is where NCCL makes its communicator (ncclCommInit...)")
 
 
-def _meets_over_nccl(scene: Scene) -> Found | None:
+def meets_over_nccl(scene: Scene) -> Found | None:
     """A rank waits for its GPU inside a collective, or in NCCL."""
     inside = in_nccl(scene)
     if inside is not None:
@@ -430,7 +430,7 @@ NCCL_CAUSES = (
         id="wrong-interface",
         title="NCCL chose a network interface over which the other ranks cannot be reached",
         signs=(
-            need(_makes_nccl, 0.5),
+            need(makes_nccl, 0.5),
             need(_opens_a_connection, 0.6),
             also(_chosen_interface, 0.4),
         ),
@@ -447,7 +447,7 @@ NCCL_CAUSES = (
         id="nccl-init",
         title="NCCL does not get its communicator made: a rank is missing, or cannot be reached",
         signs=(
-            need(_makes_nccl, 0.6),
+            need(makes_nccl, 0.6),
             also(_chosen_interface, 0.2),
             also(_none_done_yet, 0.1),
             unless(_opens_a_connection),
@@ -465,7 +465,7 @@ NCCL_CAUSES = (
         id="nccl-first-collective",
         title="GPUs do not get data from one another: P2P, ACS or IOMMU",
         signs=(
-            need(_meets_over_nccl, 0.35),
+            need(meets_over_nccl, 0.35),
             need(_busy_and_idle, 0.45),
             also(_none_done_yet, 0.35),
             also(_all_meet, 0.1),

@@ -126,6 +126,30 @@ def _memory_has_errors(scene: Scene) -> Found | None:
     return None
 
 
+def _memory_is_bad(scene: Scene) -> Found | None:
+    """The driver reported errors of a GPU's memory (Xid 48, 63, 64, 94, 95), or NVML counts some
+    that were not corrected.
+    """
+    reported = _reports_memory(scene)
+    counted = _memory_has_errors(scene) if reported is None else None
+    return _as_guess(counted) if counted is not None else reported
+
+
+def _link_failed(scene: Scene) -> Found | None:
+    """The driver reported an error between GPUs (Xid 74, 144 to 150, a fatal SXid), or NVML says
+    that some NVLinks are down and others are not.
+    """
+    reported = _reports_link(scene)
+    counted = _links_are_down(scene) if reported is None else None
+    return _as_guess(counted) if counted is not None else reported
+
+
+def _as_guess(counted: Found) -> Found:
+    """Return what NVML says without the kernel's log: it may have been so all the while."""
+    where = counted.sentence.partition(":")[0]
+    return Found(counted.sentence, {"where": where}, _UNSURE, doubtful=True)
+
+
 _OF_GPUS = r"(?i)\b(?:cuda|nccl|cublas|cudnn|nvml|nvlink|gpu|watchdog|devices?)\w*"
 
 
@@ -208,7 +232,7 @@ CAUSES = (
         id="gpu-memory-errors",
         title="the memory of a GPU has errors",
         signs=(
-            need(_reports_memory, 0.85, proves=True),
+            need(_memory_is_bad, 0.85, proves=True),
             also(_memory_has_errors, 0.4),
             unless(_waits_for_its_own),
             unless(_failed_for_another_reason),
@@ -240,7 +264,7 @@ CAUSES = (
         id="nvlink-error",
         title="a link between GPUs failed",
         signs=(
-            need(_reports_link, 0.9, proves=True),
+            need(_link_failed, 0.9, proves=True),
             also(_links_are_down, 0.4),
             unless(_waits_for_its_own),
             unless(_failed_for_another_reason),
