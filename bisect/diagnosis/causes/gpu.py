@@ -115,12 +115,14 @@ def _in_the_kernel_driver(scene: Scene) -> Found | None:
 
 
 def _nvml_is_silent(scene: Scene) -> Found | None:
-    """NVML does not answer either."""
+    """NVML, or AMD's driver, does not answer either."""
     silent = [gpu for gpu in gpus_of_the_job(scene) if gpu.state == "silent"]
     if silent:
         return Found(f"GPU {silent[0].index}: {silent[0].said}")
-    unanswered = [m for m in scene.machine.missing if "NVML" in m or "nvidia" in m.lower()]
-    return Found("NVML does not answer") if unanswered and not scene.machine.gpus else None
+    # That there is no library of NVML, as in many containers, says nothing of the driver.
+    said = next((m for m in scene.machine.missing if "driver gave no answer" in m), "")
+    who = "AMD's driver" if said.startswith("AMD") else "NVML"
+    return Found(f"{who} does not answer") if said and not scene.machine.gpus else None
 
 
 def _child_in_cuda(scene: Scene) -> Found | None:

@@ -1,8 +1,8 @@
-"""Errors of a GPU that its driver reported in the kernel's log (Xid and SXid, AMD's without a
-number), and what NVML says.
+"""Errors of GPUs and of the links between them, as their driver and NVML tell them.
 
-The driver names a place on the PCI bus; NVML says which GPU is there, and who uses it. Of a GPU
-that is lost NVML does not know who used it: then it is that of the rank which was given it.
+The driver reports them in the kernel's log: Xid and SXid, AMD's without a number. It names a place
+on the PCI bus; NVML says which GPU is there, and who uses it. Of a GPU that is lost NVML does not
+know who used it: then it is that of the rank which was given it.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ CAUSES = (
     ),
     KnownCause(
         id="gpu-stopped",
-        title="a GPU or its firmware has stopped to answer",
+        title="a GPU or its firmware does not answer any more",
         signs=(
             need(_is_stopped, 0.9, proves=True),
             unless(_waits_for_its_own),

@@ -1,6 +1,6 @@
-"""What NCCL itself says: versions that differ, addresses that it cannot reach; and variables by
-which each rank decides for itself what it sends how.
+"""What NCCL itself says, and the variables by which each rank decides how it sends.
 
+It says versions that differ, and addresses that it cannot reach.
 Its lines are read from the files that ranks print to (evidence/gpus/nccl_lines.py), so they may be
 those of some ranks alone: what is said here is what these show.
 """
