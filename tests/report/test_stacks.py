@@ -71,7 +71,7 @@ def test_threads_of_libraries_are_told_as_the_kernel_sees_them() -> None:
     """NCCL's proxy, torch's watchdog, autograd's of each device have no frame of Python's."""
     waits = Syscall(202, "futex", ())
     native = (
-        Kernel(101, "NCCL I/O Proxy", "R", "", None),
+        Kernel(101, "NCCL Progress 8", "R", "", None),
         *(Kernel(n, "pt_autograd_0", "S", "futex_do_wait", waits) for n in (102, 103)),
         Kernel(104, "pt_nccl_watchdg", "D", "nv_ioctl", None),
     )
@@ -80,7 +80,7 @@ def test_threads_of_libraries_are_told_as_the_kernel_sees_them() -> None:
     assert text.splitlines()[-5:] == [
         "",
         "Threads without Python, as the kernel sees them:",
-        '  "NCCL I/O Proxy": R (101)',
+        '  "NCCL Progress 8": R (101)',
         '  "pt_autograd_0": S, futex_do_wait, futex (2 threads, the first 102)',
         '  "pt_nccl_watchdg": D, nv_ioctl (104)',
     ]
