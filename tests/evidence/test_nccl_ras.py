@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.rank_facts import RankFacts
+from hangbisect.evidence.gpus import nccl_ras
 from hangbisect.evidence.gpus.nccl_ras import (
     NoGreeting,
     NoRasAnswer,
@@ -25,6 +26,7 @@ from hangbisect.evidence.gpus.nccl_ras import (
     describe_status,
     find_address,
     find_moving,
+    find_service,
     find_unheard_ranks,
     is_of_others,
     make_ras_logs,
@@ -291,6 +293,24 @@ def test_nobody_there_is_an_error_of_the_system() -> None:
 )
 def test_where_it_is_asked(said: str, address: tuple[str, int]) -> None:
     assert find_address({"NCCL_RAS_ADDR": said} if said else {}) == address
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("10.255.0.7:28029", ("10.255.0.7", 28029, None)),
+        ("localhost:28029", None),
+        ("127.0.0.1:28029", None),
+        ("0.0.0.0:28029", None),
+        ("10.0.0.5:28029", None),  # our own, and none of the ranks listens there
+        ("", None),
+    ],
+)
+def test_a_service_on_another_machine_is_the_one_that_the_job_names(
+    said: str, found: tuple[str, int, None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_ras, "read_local_addresses", lambda pid: {"10.0.0.5"})
+    assert find_service([RankFacts(0, environment={"NCCL_RAS_ADDR": said})]) == found
 
 
 # ---- what its answer says ------------------------------------------------------------------------

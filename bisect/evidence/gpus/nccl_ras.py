@@ -26,15 +26,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from ...base.addresses import is_loopback
 from ...base.identity import RankId
 from ...base.rank_facts import Collective, CollectiveLog, RankFacts
 from ...base.words import format_ranks
-from ..other_network import connect_beside, is_elsewhere
+from ..other_network import connect_beside, is_elsewhere, read_local_addresses
 from ..syscall_arguments import read_inner_id
 from .ras_answers import ALL_FUNCTIONS, Communicator, MissingRank, RasAnswer, RasRank
 
 DEFAULT_ADDRESS = ("localhost", 28028)  # NCCL_RAS_CLIENT_PORT, src/ras/ras_internal.h
 ADDRESS_VARIABLE = "NCCL_RAS_ADDR"
+_ANY = ("0.0.0.0", "::")
 LIMIT = 3.0  # seconds for the whole conversation
 _OTHERS_LIMIT = 1  # seconds that the service waits for a process which does not answer
 _CONNECT_LIMIT = 1.0
@@ -65,7 +67,8 @@ def find_address(environment: Mapping[str, str]) -> tuple[str, int]:
 
 def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int, int | None] | None:
     """Return host and port of these ranks' service, and a process in whose network it is (None:
-    ours), where one of them listens; None without.
+    ours), where one of them listens, or where their environment names an address of another
+    machine; None without.
 
     Nobody else's port is connected to.
     """
@@ -74,9 +77,18 @@ def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int, int | None] | No
         sockets = facts.looks[-1].sockets if facts.looks else ()
         listens = any(s.state == "LISTEN" and s.local.endswith(f":{port}") for s in sockets)
         if listens:
-            pid = facts.pid if facts.pid is not None and is_elsewhere(facts.pid) else None
-            return host, port, pid
-    return None
+            return host, port, _pid_elsewhere(facts)
+    named = next((facts for facts in ranks if facts.environment.get(ADDRESS_VARIABLE)), None)
+    if named is None:
+        return None
+    (host, port), pid = find_address(named.environment), _pid_elsewhere(named)
+    ours = is_loopback(host) or host in _ANY or host in read_local_addresses(pid)
+    return None if ours else (host, port, pid)
+
+
+def _pid_elsewhere(facts: RankFacts) -> int | None:
+    """Return the process of a rank that is in another network than ours, None for another one."""
+    return facts.pid if facts.pid is not None and is_elsewhere(facts.pid) else None
 
 
 def ask_service(host: str, port: int, limit: float = LIMIT, pid: int | None = None) -> bytes:
