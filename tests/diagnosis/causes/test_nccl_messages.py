@@ -60,10 +60,10 @@ def unreached() -> Facts:
 def variables_differ(value: str = "Tree", of: int = 3, one: object = INIT) -> Facts:
     """All ranks have NCCL_ALGO=Ring, one has another."""
     facts, ranks = saying({}, one)
-    for number, made in enumerate(ranks):
-        algo = {"NCCL_ALGO": value if number == of else "Ring"}
-        ranks[number] = replace(made, environment={**TORCHRUN, **algo})
-    return facts, ranks
+    return facts, [
+        replace(made, environment={**TORCHRUN, "NCCL_ALGO": value if number == of else "Ring"})
+        for number, made in enumerate(ranks)
+    ]
 
 
 SHOWS: Shows = {
@@ -83,9 +83,14 @@ def test_which_variable_is_another_on_whom_is_said() -> None:
 def test_one_value_on_all_or_a_variable_of_each_node_is_no_cause() -> None:
     assert "nccl-variables-differ" not in causes_of(variables_differ("Ring"))
     facts, ranks = variables_differ("Ring")
-    for number, made in enumerate(ranks):
-        name = {"NCCL_SOCKET_IFNAME": f"eth{number % 2}", "NCCL_DEBUG_FILE": f"/tmp/{number}"}
-        ranks[number] = replace(made, environment={**made.environment, **name})
+    own = [
+        {"NCCL_SOCKET_IFNAME": f"eth{number % 2}", "NCCL_DEBUG_FILE": f"/tmp/{number}"}
+        for number in range(WORLD)
+    ]
+    ranks = [
+        replace(made, environment={**made.environment, **more})
+        for made, more in zip(ranks, own, strict=True)
+    ]
     assert "nccl-variables-differ" not in causes_of((facts, ranks))
 
 
