@@ -127,13 +127,10 @@ def _find_counters(tree: ast.AST) -> set[str]:
 
 def _list_assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that a statement, or `:=`, assigns to, each with its value."""
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
-        targets = [node.target]
-    value = getattr(node, "value", None)
-    for target in targets if isinstance(value, ast.expr) else ():
+    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) or node.value is None:
+        return
+    value = node.value
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             pairs = zip(target.elts, value.elts, strict=False)  # rank, size = get_rank(), 8
             yield from ((name, given) for one, given in pairs if (name := find_name(one)))
