@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.attach.jobs import find_job_of_process, group_ranks
+from hangbisect.attach.job_search import find_job_of_process
+from hangbisect.attach.jobs import group_ranks
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank, ranks_from_environment
 from hangbisect.attach.ranks_by_stack import find_candidates, read_ranks_from_stacks
