@@ -36,6 +36,7 @@ from typing import Any
 import hosts_services
 import jobs
 from host_case import Case, OwnCase
+from host_further_cases import FURTHER_CASES
 from host_later_cases import LATER_CASES
 from host_launched_cases import LAUNCHED_CASES
 from host_own_cases import OWN_CASES
@@ -164,7 +165,7 @@ CASES += (
     Case("gloo-marker", "train", "marker", "first", 4, 3, _MARKERS, agents=True),
 )
 
-CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES + UNLIKE_CASES
+CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES + UNLIKE_CASES + FURTHER_CASES
 
 
 @dataclass
