@@ -42,7 +42,8 @@ def connect_nodes(
     for local, peer in [*owners] if ended else ():
         if (peer, local) not in owners and (had := ended.get(hosts.get(host_of(peer), ""))):
             owners[peer, local] = had
-    owners |= _find_who_is_asked(ranks, hosts)
+    # The kernel of a machine makes a connection before the process that listens has accepted it.
+    owners = {**_find_who_is_asked(ranks, hosts), **owners}
     if not any((peer, local) in owners for local, peer in owners):
         return [*ranks]  # nobody has the other end of anything
     return [_connect_rank(facts, owners) for facts in ranks]
@@ -51,8 +52,8 @@ def connect_nodes(
 def _find_who_is_asked(
     ranks: Sequence[RankFacts], hosts: Mapping[str, str]
 ) -> dict[_Ends, ProcessId]:
-    """Return the processes that listen where a connection is asked for that nobody has answered, by
-    the ends that it would have there.
+    """Return the processes that listen where a connection is asked for that nobody has answered, or
+    was made that nobody may have accepted, by the ends that it has there.
     """
     last = [(r.host, looks[-1]) for r in ranks for looks in (r.looks, *r.children) if looks]
     listening = {
@@ -61,7 +62,8 @@ def _find_who_is_asked(
         for one in look.sockets
         if one.state == "LISTEN" and one.family.startswith("tcp")
     }
-    asked = (one for _, look in last for one in look.sockets if one.state == "SYN_SENT")
+    states = ("SYN_SENT", "ESTABLISHED")
+    asked = (one for _, look in last for one in look.sockets if one.state in states)
     found = {}
     for local, peer in filter(None, map(_find_remote_ends, asked)):
         if other := listening.get((hosts.get(host_of(peer), ""), port_of(peer))):

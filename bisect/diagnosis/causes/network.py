@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, parse_nccl, port_of
-from ...base.identity import RankId
+from ...base.identity import ProcessId, RankId
 from ...base.process_facts import Socket
 from ...base.words import begin_sentence, format_ranks
 from ..process.blocked_syscalls import READ_CALLS
@@ -237,14 +237,16 @@ def connections_are_not_taken(scene: Scene) -> Found | None:
         return None
     ports = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"}
     taken = {one.peer for one in view.look.sockets if port_of(one.local) in ports}
-    hosts = {facts.rank: facts.host for facts in scene.ranks}
+    here = {facts.rank for facts in scene.ranks if facts.host == subject.host}
+    server = ProcessId(subject.host, subject.pid or 0)
     waiting = {
         rank: one.socket
         for rank, other in scene.views.items()
-        if rank != subject.rank and hosts.get(rank) == subject.host and other.call is not None
+        if rank != subject.rank and other.call is not None
         for one in other.call.descriptors
         if one.socket is not None and port_of(one.socket.peer) in ports
-        if subject.pid in one.socket.peer_pids and one.socket.local not in taken
+        if one.socket.remote == server or (rank in here and subject.pid in one.socket.peer_pids)
+        if one.socket.local not in taken
     }
     if not waiting:
         return None

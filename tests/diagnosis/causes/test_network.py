@@ -342,6 +342,19 @@ def test_who_is_connected_to_a_server_of_one_connection_is_named_with_its_port()
     assert judge_job(*connections_not_taken()).ranks.culprit == (2,)
 
 
+def test_who_waits_at_such_a_server_may_be_on_other_hosts() -> None:
+    """As the nodes are joined: nobody there has the other end, but a process listens at its port."""
+    facts, ranks = connections_not_taken()
+    for number in (1, 3):
+        one = replace(_sent_by(number), peer_pids=(), remote=ProcessId("n2", 102))
+        sends = look("send log.py:6", call="sendto", descriptors=on(one))
+        ranks[number] = rank(number, sends, sends, host=f"n{number + 4}")
+    ranks[0], ranks[2] = replace(ranks[0], host="n4"), replace(ranks[2], host="n2")
+    found = causes_of((facts, ranks))["connections-not-taken"]
+    assert found.why.startswith("Ranks 1,3 wait at port 9020 of rank 2")
+    assert judge_job(facts, ranks).ranks.culprit == (2,)
+
+
 def test_connections_that_a_server_has_taken_are_others() -> None:
     taken = [replace(one, local=one.peer, peer=one.local) for one in map(_sent_by, (1, 3))]
     assert "connections-not-taken" not in causes_of(connections_not_taken(*taken))
