@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from ..base.addresses import host_of, is_loopback
+from ..base.addresses import host_of, is_loopback, plain_address, port_of
 from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.native_code import CODE_OF_PYTHON
@@ -150,6 +150,15 @@ def find_short_flow(ranks: Sequence[RankFacts], sender: RankId) -> ShortFlow | N
     if len(others) < 2 or not is_even or sent >= _AS_MUCH * min(others):
         return None
     return ShortFlow(sender, receiver, sent, min(others))
+
+
+def is_untaken(socket: Socket, server: Look) -> bool:
+    """Return whether a connection is to a port at which a process listens that has not accepted it:
+    the kernel makes it, and the process has no other end.
+    """
+    ports = {port_of(one.local) for one in server.sockets if one.state == "LISTEN"}
+    ends = {plain_address(one.peer) for one in server.sockets if one.peer}
+    return port_of(socket.peer) in ports and plain_address(socket.local) not in ends
 
 
 LATELY = 1.0  # seconds before the last look, or more, from which on messages must have come

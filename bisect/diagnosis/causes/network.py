@@ -10,7 +10,7 @@ from ...base.process_facts import Socket
 from ...base.words import begin_sentence, format_ranks
 from ..process.blocked_syscalls import READ_CALLS
 from ..process.frames import format_frame
-from ..rank_connections import find_cut_connection
+from ..rank_connections import find_cut_connection, is_untaken
 from ..rendezvous_claims import tries_again
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
@@ -235,8 +235,6 @@ def connections_are_not_taken(scene: Scene) -> Found | None:
     subject, view = scene.subject, scene.view
     if subject is None or view is None:
         return None
-    ports = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"}
-    taken = {one.peer for one in view.look.sockets if port_of(one.local) in ports}
     here = {facts.rank for facts in scene.ranks if facts.host == subject.host}
     server = ProcessId(subject.host, subject.pid or 0)
     waiting = {
@@ -244,9 +242,8 @@ def connections_are_not_taken(scene: Scene) -> Found | None:
         for rank, other in scene.views.items()
         if rank != subject.rank and other.call is not None
         for one in other.call.descriptors
-        if one.socket is not None and port_of(one.socket.peer) in ports
+        if one.socket is not None and is_untaken(one.socket, view.look)
         if one.socket.remote == server or (rank in here and subject.pid in one.socket.peer_pids)
-        if one.socket.local not in taken
     }
     if not waiting:
         return None
