@@ -288,6 +288,22 @@ def test_a_connection_that_nobody_has_accepted_ends_at_who_listens_there() -> No
     assert connect_nodes([here, there])[0].looks[0].sockets[0].remote == ProcessId("n2", 300)
 
 
+MAKES = look("init_process_group SP/torch/distributed/distributed_c10d.py:1899", "main t.py:9")
+
+
+@pytest.mark.parametrize("port", ["29500", "29501"])
+def test_one_rank_on_two_hosts_is_there_twice_where_both_name_one_master(port: str) -> None:
+    """As where a cluster tells no machine its number. Two jobs have two masters."""
+    places = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    first = on("n1", rank(0, MAKES, MAKES), environment=places)
+    second = on("n2", rank(0, MAKES, MAKES), environment=places | {"MASTER_PORT": port})
+    found = judge(node("n1", first, outcome="silent"), node("n2", second, outcome="silent"))
+    cause = found.cause.id if found.cause is not None else ""
+    assert (cause == "duplicate-rank") is (port == "29500")
+    if found.cause is not None and cause == "duplicate-rank":
+        assert "100 on n1 and 100 on n2" in found.cause.matched[0]
+
+
 def waits_for(peer: str) -> RankFacts:
     """Rank 0 on n1, which reads from a peer that nobody who was looked at has."""
     reading = look(

@@ -31,6 +31,9 @@ def _same_rank_twice(scene: Scene) -> Found | None:
     """Two processes make the group with the same rank."""
     if (one := next((r for r in scene.living if r.twin is not None), None)) is not None:
         pids = f"{one.twin} and {one.pid}"
+        if one.twin_host:
+            pids = f"{one.pid} on {one.host} and {one.twin} on {one.twin_host}"
+            return Found(f"processes {pids} both say that they are rank {one.rank}")
         return Found(f"processes {pids} on {one.host} both say that they are rank {one.rank}")
     counted = Counter(n for r in scene.living if (n := _rank_it_claims(scene, r)) is not None)
     twice = next((n for n, times in counted.items() if times > 1), None)
