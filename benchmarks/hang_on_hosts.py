@@ -191,7 +191,8 @@ class Job:
         self._commands: list[subprocess.Popen[str]] = []
         for number, host in enumerate(self.nodes):
             if number != case.absent and not (number and isinstance(case, OwnCase) and case.by):
-                words = [*before, *self._words(number)]
+                apart = isinstance(case, OwnCase) and number in case.unwatched
+                words = [*([] if apart else before), *self._words(number)]
                 if isinstance(case, OwnCase) and case.late[0] == number:
                     words = ["sh", "-c", f'sleep {case.late[1]}; exec "$@"', "sh", *words]
                 self._start(host, words, self._environ(number) | environ)

@@ -44,6 +44,27 @@ _PROLOG = (
     "chmod +x /tmp/prolog.sh"
 )
 _REUSES = """echo '{"reuse_connection": %s}' > /tmp/sampler.json"""
+# What it has sent of the fifth stage's weights is a part; then it says nothing.
+_HALF = """\
+python -c "
+import socket, threading, time
+server = socket.create_server(('', 9330))
+def serve(one):
+    path = one.recv(4000).split()[1]
+    one.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 256\\r\\n\\r\\n' + bytes(64))
+    if b'-4.' in path:
+        time.sleep(100000)
+    one.sendall(bytes(192))
+    one.close()
+while True:
+    threading.Thread(target=serve, args=(server.accept()[0],)).start()
+" &"""
+_SLOWLY = _MOUNTS.removesuffix("END\n") + (
+    "    else:\n        time.sleep(3)\n"
+    "        os.write(queue, struct.pack('<IiQ', 16, -2, number))\nEND\n"
+)
+_OUTSIDE = -1
+_SCORES = """echo '{"wanted": %d}' > /tmp/scores.json"""
 _ANY = ("hang", "silent", "crash")
 _LIGHTNING = {"MASTER_ADDR": "n1", "MASTER_PORT": "29400"}
 
@@ -107,7 +128,6 @@ FURTHER_CASES: tuple[OwnCase, ...] = (
     OwnCase(
         name="own-agent-killed",
         program="leaves_pid",
-        kind="killed",
         nodes=3,
         command=torchrun(3, 1, STATIC, "leaves_pid"),
         agents=True,
@@ -150,6 +170,59 @@ FURTHER_CASES: tuple[OwnCase, ...] = (
         ),
         says="n3",
     ),
+    OwnCase(
+        name="own-six-half",
+        program="six_stages",
+        nodes=6,
+        agents=True,
+        command=torchrun(6, 1, STATIC, "six_stages"),
+        environ={n: {"ARTIFACTS": "http://n7:9330"} for n in range(6)},
+        before=((_OUTSIDE, _HALF),),
+        culprit=4,
+        causes=("service-silent", "endpoint-silent"),
+        at="fetch_weights|read",
+    ),
+    # Somebody has put hangbisect in front of the command of the first machine alone.
+    OwnCase(
+        name="own-first-watched",
+        program="merges_words",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "merges_words"),
+        before=((1, "exec flock /tmp/tools.lock sleep 100000 &"),),
+        unwatched=(1, 2),
+        or_blamed=((1,),),
+        causes=("", "other-node-missing", "node-lost", "file-lock-held"),
+        says="ranks? 1|other node",
+    ),
+    # The ranks are numbered otherwise than the machines: n1 has the last one.
+    OwnCase(
+        name="own-turned-tasks",
+        program="streams_scores",
+        nodes=3,
+        command="python streams_scores.py",
+        environ={
+            n: {"RANK": str((2, 0, 1)[n]), "GROUP_RANK": str((2, 0, 1)[n]), "MASTER_ADDR": "n2"}
+            for n in range(3)
+        },
+        before=((0, _SCORES % 12), (1, _SCORES % 4), (2, _SCORES % 6)),
+        on_host="n1",
+        culprit=2,
+        causes=("event-loop", "loop-waits-for-itself", "tasks-await-one-another"),
+        at="gather|run|select|wait",
+    ),
+    OwnCase(
+        name="own-hsdp-signal",
+        program="hsdp_preempted",
+        nodes=3,
+        a_node=2,
+        agents=True,
+        command=torchrun(3, 2, STATIC, "hsdp_preempted"),
+        before=((1, "touch /tmp/preempted-1"),),
+        culprit=3,
+        causes=("signal-wait",),
+        at="sigwait|stop_if_preempted",
+    ),
     # ---- healthy -----------------------------------------------------------------------------
     OwnCase(
         name="own-healthy-lead-leaves",
@@ -157,6 +230,20 @@ FURTHER_CASES: tuple[OwnCase, ...] = (
         nodes=4,
         command="python hands_out.py",
         environ={2: {"SORT_SECONDS": "50"}},
+        healthy=True,
+        ask_at=25.0,
+    ),
+    OwnCase(
+        name="own-healthy-slow-mount",
+        program="looks_for_shards",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, STATIC, "looks_for_shards"),
+        before=(
+            *((n, "mkdir -p /tmp/shared") for n in range(2)),
+            (2, _SLOWLY),
+            (2, "exec python /tmp/mount.py &"),
+        ),
         healthy=True,
         ask_at=25.0,
     ),
