@@ -386,7 +386,7 @@ def merge(job: Job) -> Told:
 def attach(case: Case, made: Hosts) -> Told:
     """Start a case without us, let it stand still, and ask all its hosts."""
     job = Job(case, made, [], **start_services(case, made, has_ssh=True))
-    if isinstance(case, OwnCase) and case.healthy:
+    if isinstance(case, OwnCase) and case.ask_at:
         time.sleep(case.ask_at)
     else:
         job.wait_until_still()

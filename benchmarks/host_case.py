@@ -52,7 +52,7 @@ class OwnCase(Case):
     by: str = ""
     unwatched: tuple[int, ...] = ()  # hosts on which `hangbisect run` is not in front
     healthy: bool = False  # it ends by itself: nothing hangs, however long it is silent
-    ask_at: float = 0.0  # when attach asks a healthy one
+    ask_at: float = 0.0  # when attach asks a healthy one, or one whose steps take no time of a core
 
 
 def torchrun(nodes: int, ranks: int, meets: str, program: str) -> str:

@@ -184,12 +184,14 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
 
 
 def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return that nobody is to blame, where nothing gets through between two nodes and all that may
-    be to blame wait for others; None where it is not so.
+    """Return that nobody is to blame, where nothing gets through between two nodes and all wait for
+    others; who asks, where it is one port alone. None where it is not so.
     """
-    cut = find_cut_connection(case.ranks) if wait_for_others(case, candidates) else None
-    if cut is None:
+    cut = find_cut_connection(case.ranks)
+    if cut is None or not wait_for_others(case, candidates):
         return None
+    if cut.is_of_one_port:
+        return _Blame((cut.sender.rank,), tuple(sorted({*candidates} - {cut.sender.rank})))
     note = f"nobody is to blame: {cut.sender.host} and {cut.receiver.host} do not reach each other"
     return _Blame((), tuple(sorted(candidates)), note)
 

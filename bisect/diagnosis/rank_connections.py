@@ -243,6 +243,19 @@ class CutConnection:
     sender: RankFacts
     receiver: RankFacts
 
+    @property
+    def is_of_one_port(self) -> bool:
+        """Whether it is asked for in vain, while all that goes over others between both hosts comes
+        through: a firewall, say, throws away what is sent to that port.
+        """
+        others = [
+            one
+            for one in _list_connections(self.sender)
+            if one.remote is not None and one.remote.host == self.receiver.host
+        ]
+        is_asked = self.socket.state == "SYN_SENT"
+        return is_asked and bool(others) and not any(one.resent for one in others)
+
     def __str__(self) -> str:
         here = f"{name_rank(self.sender.rank)} on {self.sender.host}"
         there = f"{name_rank(self.receiver.rank)} on {self.receiver.host}"
@@ -251,6 +264,7 @@ class CutConnection:
                 f"the connection that {here} asks for, from {self.socket.local} to "
                 f"{self.socket.peer} ({there}), was asked for {self.socket.resent} times more, and "
                 "nothing is answered"
+                + (": what goes to that port is lost, others get through" * self.is_of_one_port)
             )
         return (
             f"what {here} has sent from {self.socket.local} to {self.socket.peer} ({there}) was "

@@ -107,8 +107,8 @@ def _no_store_there(scene: Scene) -> Found | None:
 
 def _nothing_gets_through(scene: Scene) -> Found | None:
     """What a rank has sent to one of another node is sent again, and not acknowledged."""
-    cut = find_cut_connection(scene.ranks) if not scene.verdict.ranks.culprit else None
-    if cut is None:
+    blamed, cut = scene.verdict.ranks.culprit, find_cut_connection(scene.ranks)
+    if cut is None or (blamed and not (cut.is_of_one_port and blamed == (cut.sender.rank,))):
         return None
     ends = f"{cut.sender.host} and {cut.receiver.host}"
     return Found(

@@ -132,6 +132,24 @@ def network_between_nodes() -> Facts:
     return job(), [rank(0, sends, sends, host="n1"), rank(1, hears, hears, host="n2")]
 
 
+@pytest.mark.parametrize("others", [("ESTABLISHED", 0), ("ESTABLISHED", 4), ("", 0)])
+def test_who_asks_for_a_port_in_vain_is_named_where_other_connections_get_through(
+    others: tuple[str, int],
+) -> None:
+    """A firewall on the way to one port; where nothing gets through nobody is to blame."""
+    asked = replace(connected(FIRST_END, OTHER_END, "n2", 101, resent=5), state="SYN_SENT")
+    state, resent = others
+    first, second = FIRST_END.replace(":4", ":5"), OTHER_END.replace(":9", ":8")
+    store = [connected(first, second, "n2", 101, resent=resent)] if state else []
+    asks = look("fetch t.py:4", call="connect", descriptors=on(asked), sockets=(asked, *store))
+    hears = replace(ALL_REDUCE, sockets=())
+    ranks = [rank(0, asks, asks, host="n1"), rank(1, hears, hears, host="n2")]
+    found = judge_job(job(), ranks)
+    assert found.cause is not None
+    assert found.cause.id == "network-between-nodes"
+    assert found.ranks.culprit == ((0,) if others == ("ESTABLISHED", 0) else ())
+
+
 def hostname_is_loopback() -> Facts:
     error = "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no "
     error += "error: Connection refused, remote=[127.0.1.1]:2345"
