@@ -187,8 +187,7 @@ def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame |
     """Return that nobody is to blame, where nothing gets through between two nodes and all wait for
     others; who asks, where it is one port alone. None where it is not so.
     """
-    cut = find_cut_connection(case.ranks)
-    if cut is None or not wait_for_others(case, candidates):
+    if not wait_for_others(case, candidates) or not (cut := find_cut_connection(case.ranks)):
         return None
     if cut.is_of_one_port:
         return _Blame((cut.sender.rank,), tuple(sorted({*candidates} - {cut.sender.rank})))
@@ -233,9 +232,7 @@ def _part_from_gone(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
 
 
 def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return those candidates that are in another round of a loop than most, None where the rounds
-    do not tell: a guess.
-    """
+    """Return those candidates that are in another round than most, a guess; None for none."""
     found = case.other_round
     is_of_them = found is not None and {*found.ranks, *found.others} <= {*candidates}
     return _Blame(found.ranks, found.others) if found is not None and is_of_them else None
