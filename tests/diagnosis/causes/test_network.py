@@ -362,7 +362,7 @@ def test_who_is_connected_to_a_server_of_one_connection_is_named_with_its_port()
 
 def test_who_waits_at_such_a_server_may_be_on_other_hosts() -> None:
     """As the nodes are joined: nobody there has the other end, but a process listens there."""
-    facts, ranks = connections_not_taken()
+    facts, (*ranks,) = connections_not_taken()
     for number in (1, 3):
         one = replace(_sent_by(number), peer_pids=(), remote=ProcessId("n2", 102))
         sends = look("send log.py:6", call="sendto", descriptors=on(one))
@@ -374,7 +374,7 @@ def test_who_waits_at_such_a_server_may_be_on_other_hosts() -> None:
 
 
 def test_of_two_that_wait_for_each_other_who_has_not_accepted_the_connection_is_to_blame() -> None:
-    facts, ranks = connections_not_taken()
+    facts, (*ranks,) = connections_not_taken()
     ranks[3] = replace(ranks[0], rank=3)  # rank 1 alone waits at the server
     found = judge_job(facts, ranks)
     assert found.cause is not None
