@@ -267,6 +267,11 @@ def _serves_another_one(scene: Scene) -> Found | None:
     return None
 
 
+def serves_one_connection(scene: Scene) -> Found | None:
+    """Other ranks wait at connections that it has not accepted, as a thread serves another one."""
+    return connections_are_not_taken(scene) if _serves_another_one(scene) is not None else None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
