@@ -103,7 +103,7 @@ class NodeFacts:
 async def look_at_job(
     job: Job, processes: ProcessTable, span: float = STILL_SPAN, gpu_stacks: bool = False
 ) -> NodeFacts:
-    """Look at a job until it is clear whether it moves, and return what was seen. Where it hangs,
+    """Look at a job until it is clear whether it moves, and return what was seen. If it does not,
     the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms; with
     `gpu_stacks` it is asked which kernels the GPUs of up to eight ranks run as well.
     """
@@ -130,7 +130,8 @@ async def look_at_job(
     series = JobLooks(job, ranks, descendants, environment)
     settled = await series.take(span)
     if not settled.moving and job.ranks:
-        await series.look_deeper(sorted(settled.hung))
+        await series.look_deeper(sorted(settled.hung | settled.busy))
+        settled = series.settled() if settled.busy else settled  # a spin may wait for others
     asks = gpu_stacks and not settled.moving
     return await _make_node_facts(job, processes, series, settled, asks)
 
@@ -150,7 +151,9 @@ async def _make_node_facts(
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ras = RasFacts() if settled.moving else await ask_ras(ranks, job.world)
     ranks = add_ras_logs(ranks, ras)
-    ranks = ranks if settled.moving else await add_recorder_dumps(ranks)
+    in_vain: tuple[str, ...] = ()
+    if not settled.moving:
+        ranks, in_vain = await add_recorder_dumps(ranks, started=job.began, world=job.world)
     ranks, kernels = await add_gpu_kernels(ranks) if gpu_stacks else (ranks, ())
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
@@ -183,7 +186,7 @@ async def _make_node_facts(
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
         restarted=restarted,
-        notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes, *kernels),
+        notes=(*_note_absent_ranks(ranks), *ras.notes, *in_vain, *printed.notes, *kernels),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),
