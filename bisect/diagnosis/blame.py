@@ -187,12 +187,13 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
 
 
 def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return that nobody is to blame, where nothing gets through between two nodes and all that may
-    be to blame wait for others; None where it is not so.
+    """Return that nobody is to blame, where nothing gets through between two nodes and all wait for
+    others; who asks, where it is one port alone. None where it is not so.
     """
-    cut = find_cut_connection(case.ranks) if wait_for_others(case, candidates) else None
-    if cut is None:
+    if not wait_for_others(case, candidates) or not (cut := find_cut_connection(case.ranks)):
         return None
+    if cut.is_of_one_port:
+        return _Blame((cut.sender.rank,), tuple(sorted({*candidates} - {cut.sender.rank})))
     note = f"nobody is to blame: {cut.sender.host} and {cut.receiver.host} do not reach each other"
     return _Blame((), tuple(sorted(candidates)), note)
 
@@ -234,9 +235,7 @@ def _part_from_gone(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
 
 
 def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return those candidates that are in another round of a loop than most, None where the rounds
-    do not tell: a guess.
-    """
+    """Return those candidates that are in another round than most, a guess; None for none."""
     found = case.other_round
     is_of_them = found is not None and {*found.ranks, *found.others} <= {*candidates}
     return _Blame(found.ranks, found.others) if found is not None and is_of_them else None

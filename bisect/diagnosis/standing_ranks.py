@@ -26,7 +26,7 @@ from .process.blocking_reason import ProcessContext, find_blocking_reason_of_chi
 from .process.frames import frame_owner, job_frames
 from .process.public_calls import GroupWait, find_group_wait
 from .process.time_limits import is_asleep, read_time_left, waits_anew
-from .rank_connections import ShortFlow, find_short_flow
+from .rank_connections import ShortFlow, find_short_flow, is_untaken
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
 
@@ -98,9 +98,9 @@ def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, 
 
 
 def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | None:
-    """Return the one of three or more candidates at whose end of a connection all others of them
-    wait, while it waits for its peers in a collective: likely it was to serve them before. None
-    where it is not so.
+    """Return the one of the candidates at whose end of a connection all others of them wait, while
+    it waits for its peers in a collective: likely it was to serve them before. Of two it is so only
+    where it has not accepted the connection. None where it is not so.
     """
     found = [case.rank_waits[rank] for rank in candidates if rank in case.rank_waits]
     asked = {
@@ -109,11 +109,25 @@ def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | No
         if one.own_wait and one.own_wait.kind == "socket"
     }
     servers = [one for one in found if one.rank not in asked]
-    if len(candidates) < _FEWEST_OF_A_STAR or len(servers) != 1 or len(found) < len(candidates):
+    if len(servers) != 1 or not asked or len(found) < len(candidates):
         return None
     (server,) = servers
     is_awaited = server.waits_for_peers and {*asked.values()} == {server.rank}
-    return server.rank if is_awaited else None
+    is_told = len(candidates) >= _FEWEST_OF_A_STAR or all(
+        _waits_untaken(one, server) for one in found if one is not server
+    )
+    return server.rank if is_awaited and is_told else None
+
+
+def _waits_untaken(one: RankWait, server: RankWait) -> bool:
+    """Return whether a rank waits at a connection that a server has not accepted."""
+    call = one.view.call if one.view is not None else None
+    if call is None or server.view is None:
+        return False
+    look = server.view.look
+    return any(
+        each.socket is not None and is_untaken(each.socket, look) for each in call.descriptors
+    )
 
 
 _FEWEST_OF_A_STAR = 3  # ranks: of two that wait for each other nothing tells which is wrong

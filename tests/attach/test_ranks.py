@@ -112,9 +112,12 @@ def test_lightning_starts_a_script_by_its_whole_path() -> None:
     assert numbers(first, other) == {}
 
 
-def test_on_a_further_node_lightnings_numbers_are_not_known() -> None:
+def test_on_a_further_node_lightnings_numbers_go_on_where_those_of_the_nodes_before_end() -> None:
+    """Each node starts as many. Where the world is no multiple of these some have ended."""
     child = {"LOCAL_RANK": "1", "WORLD_SIZE": "4", "NODE_RANK": "1", "MASTER_ADDR": "n01"}
     found = numbers(process(50, 1), process(51, 50, environ=child))
+    assert found == {50: 2, 51: 3}
+    found = numbers(process(50, 1), process(51, 50, environ=child | {"WORLD_SIZE": "3"}))
     assert found == {50: None, 51: None}
 
 

@@ -28,6 +28,7 @@ from .collective_places import (
     waits_elsewhere,
 )
 from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .rendezvous import waits_for_agents_at_the_end
 from .rounds import left_a_loop_early
 from .signs import ended_with, makes_a_group, native_in, raised_before
 
@@ -455,6 +456,7 @@ CAUSES = (
             need(_a_key_is_missing, 0.5),
             also(_reads_a_key, 0.4),
             unless(makes_a_group),
+            unless(waits_for_agents_at_the_end),
         ),
         why="In {place} {asks} the process group's store for {key}; the rank that was to set it "
         "has not, and the store waits for it until its time limit.",
