@@ -1,6 +1,6 @@
-"""An asyncio server handles its requests in asyncio's own pool of threads (to_thread); each handler
-asks the loop for a coroutine's result and waits for it, and that coroutine hands its work to the
-same pool, whose threads are all handlers that wait.
+"""An asyncio server handles its requests in asyncio's own pool of threads (to_thread); each
+handler asks the loop for a coroutine's result and waits for it, and that coroutine hands its
+work to the same pool, whose threads are all handlers that wait.
 
 The pool has two threads here. The event loop is idle and would go on at once.
 """

@@ -1,5 +1,5 @@
-"""A launcher starts a server and asks /health until that answers; the server took the address of its
-machine from a variable and listens at 127.0.0.2, the launcher asks 127.0.0.1.
+"""A launcher starts a server and asks /health until that answers; the server took the address of
+its machine from a variable and listens at 127.0.0.2, the launcher asks 127.0.0.1.
 
 Each question is refused at once. The server is whole, has loaded and waits for requests.
 """

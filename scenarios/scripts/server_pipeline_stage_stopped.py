@@ -1,9 +1,9 @@
-"""An engine with three stages of pipeline parallelism, a process each: a request goes from stage to
-stage over pipes. Stage 2 has been stopped (SIGSTOP, as of a profiler that was ended before it let go
-of it); the pipes in front of it fill up.
+"""An engine with three stages of pipeline parallelism, a process each: a request goes from stage
+to stage over pipes. Stage 2 has been stopped (SIGSTOP, as of a profiler that was ended before it
+let go of it); the pipes in front of it fill up.
 
-Stage 1 waits to write, stage 0 as well, the engine for the first answer, and the API server for the
-engine.
+Stage 1 waits to write, stage 0 as well, the engine for the first answer, and the API server for
+the engine.
 """
 
 import argparse

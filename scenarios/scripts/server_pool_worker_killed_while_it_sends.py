@@ -1,9 +1,9 @@
-"""Three workers of a server send their results into one queue (SimpleQueue). Worker 1 is killed, as
-where memory runs out, in the middle of a large one: it had the queue's lock for writers, and its
-message ends halfway.
+"""Three workers of a server send their results into one queue (SimpleQueue). Worker 1 is killed,
+as where memory runs out, in the middle of a large one: it had the queue's lock for writers, and
+its message ends halfway.
 
-The main process waits for the rest of that message; no end of the pipe comes, as the other workers
-have its writing end too. They wait for the lock that nobody gives back.
+The main process waits for the rest of that message; no end of the pipe comes, as the other
+workers have its writing end too. They wait for the lock that nobody gives back.
 """
 
 import argparse

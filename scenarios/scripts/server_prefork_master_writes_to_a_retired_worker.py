@@ -1,9 +1,9 @@
-"""A master keeps a pipe for each of its preforked workers and hands tasks on in turn. Worker 2 has
-done the number of tasks after which a worker retires, and has ended with status 0; the master still
-writes its next task, eight megabytes, into that worker's pipe.
+"""A master keeps a pipe for each of its preforked workers and hands tasks on in turn. Worker 2
+has done the number of tasks after which a worker retires, and has ended with status 0; the
+master still writes its next task, eight megabytes, into that worker's pipe.
 
-The master was to notice that by an error, but the other workers were forked later or hold a copy of
-the reading end, as the master does. They wait for tasks and are whole.
+The master was to notice that by an error, but the other workers were forked later or hold a copy
+of the reading end, as the master does. They wait for tasks and are whole.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""A server loads its model before it forks its workers (as gunicorn --preload) and warms it up with
-one prediction: OpenMP's threads exist in the master alone, and the prediction of each worker waits
-for them for ever.
+"""A server loads its model before it forks its workers (as gunicorn --preload) and warms it up
+with one prediction: OpenMP's threads exist in the master alone, and the prediction of each
+worker waits for them for ever.
 
 A client outside of the workers, a process of the same command, waits for its answer; the master
 waits for the end of a worker.

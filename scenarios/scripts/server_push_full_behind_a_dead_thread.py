@@ -1,9 +1,9 @@
-"""An engine sends its outputs to the API server by ZeroMQ (PUSH, PULL). The thread of the API server
-that takes them met an output that it cannot decode and ended; the socket fills up to its high-water
-mark, and the engine waits in send().
+"""An engine sends its outputs to the API server by ZeroMQ (PUSH, PULL). The thread of the API
+server that takes them met an output that it cannot decode and ended; the socket fills up to its
+high-water mark, and the engine waits in send().
 
-The API server's main thread waits for the results of a future that nobody will set. No process died,
-and the traceback of the thread stands in a log file.
+The API server's main thread waits for the results of a future that nobody will set. No process
+died, and the traceback of the thread stands in a log file.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 (BaseManager); its method asks a service for a licence, under a lock, and that never answers for
 worker 0. The others wait for their turn in the manager.
 
-The main process waits for all four to be ready. Only the manager's thread for worker 0 stands still
-of itself.
+The main process waits for all four to be ready. Only the manager's thread for worker 0 stands
+still of itself.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""Healthy: a server that nobody asks anything, with all that a larger one has beside it: a pool of
-processes, a manager's queue with a listener of logs, a thread that collects statistics each minute.
+"""Healthy: a server that nobody asks anything, with all that a larger one has beside it: a pool
+of processes, a manager's queue with a listener of logs, a thread that collects statistics each
+minute.
 
 Everything waits for its next piece of work. After a while the server is told to end, and does.
 """

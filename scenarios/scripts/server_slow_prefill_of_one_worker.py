@@ -1,6 +1,6 @@
-"""Healthy: an engine with three workers; worker 1 prefills a long prompt for a minute (it computes
-without a pause), workers 0 and 2 have done theirs and wait at their queues, the engine waits for the
-three answers, and the front for the engine.
+"""Healthy: an engine with three workers; worker 1 prefills a long prompt for a minute (it
+computes without a pause), workers 0 and 2 have done theirs and wait at their queues, the engine
+waits for the three answers, and the front for the engine.
 """
 
 import argparse

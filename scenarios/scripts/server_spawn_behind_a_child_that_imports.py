@@ -1,9 +1,9 @@
-"""An API server starts its engine by spawn and hands it the vocabulary, which is more than a pipe
-takes; the engine's process imports its plugins first, and one of them waits for the lock of a build
-that a process outside has.
+"""An API server starts its engine by spawn and hands it the vocabulary, which is more than a
+pipe takes; the engine's process imports its plugins first, and one of them waits for the lock of
+a build that a process outside has.
 
-The API server stands in Process.start(), in its write of what it hands on; the engine does not read
-it before its imports are done.
+The API server stands in Process.start(), in its write of what it hands on; the engine does not
+read it before its imports are done.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""A server runs each model in a stub of its own (as a Python backend does) and waits for a byte in
-shared memory that says the stub is up. The stub of the second model ended in its import of a package
-that is not installed; its parent polls the byte and never asks whether the stub lives.
+"""A server runs each model in a stub of its own (as a Python backend does) and waits for a byte
+in shared memory that says the stub is up. The stub of the second model ended in its import of a
+package that is not installed; its parent polls the byte and never asks whether the stub lives.
 
 What the stub wrote of it stands in a file. The first stub is up, and waits for requests.
 """

@@ -1,6 +1,7 @@
 """A controller talks to its workers over their stdin and stdout, each message with its length in
-front. A library of worker 1 prints a notice to stdout when it is first used: the controller takes
-its first four bytes for a length, and reads on for 1.2 billion bytes that nobody will send.
+front. A library of worker 1 prints a notice to stdout when it is first used: the controller
+takes its first four bytes for a length, and reads on for 1.2 billion bytes that nobody will
+send.
 
 Worker 1 has written its answer and waits for the next request; workers 0 and 2 wait as well.
 """
@@ -17,7 +18,8 @@ class Worker:
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def ask(self, request: bytes) -> bytes:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write(struct.pack(">I", len(request)) + request)
         self.process.stdin.flush()
         (length,) = struct.unpack(">I", self.process.stdout.read(4))
