@@ -29,6 +29,7 @@ from .rank_connections import find_cut_connection
 from .rank_waits import POLLS, is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
+    await_their_starter,
     find_awaited_server,
     find_few_in_ring,
     find_short_receiver,
@@ -196,8 +197,9 @@ def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame |
 
 def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     """Return the ranks that ended early with status 0, where all others (two at least, and more
-    than have ended) look for something again and again in one place: a guess, that they look for
-    what these have not done. None where it is not so.
+    than have ended) look for something again and again in one place, or wait for the next word of
+    who has started them: a guess, that they look for what these have not done, or that this waits
+    for what these were to say. None where it is not so.
     """
     unfinished = unfinished_ranks(case)
     ended = tuple(r.rank for r in unfinished if is_gone(r) and r.status == 0)
@@ -205,6 +207,8 @@ def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     still = {*candidates} - {*ended}
     if not ended or len(rest) < max(2, len(ended) + 1) or still != {r.rank for r in rest}:
         return None
+    if await_their_starter(case, rest):
+        return _Blame(ended, tuple(r.rank for r in rest))
     places = {find_standing_place(case, one, with_lines=True) for one in rest}
     (place,) = places if len(places) == 1 else (None,)
     if place is None or place.kind not in POLLS or not place.may_be_for_peers:

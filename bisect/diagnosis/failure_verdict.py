@@ -37,7 +37,7 @@ from .causes.awaited import (
 )
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
-from .causes.pipes import PIPE_UNREAD
+from .causes.pipes import PIPE_UNREAD, SOCKET_UNREAD
 from .causes.signs import find_blocked_processes, format_process
 from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
@@ -324,7 +324,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and (cause.id in _STANDS_STILL or _is_for_a_stage(scene, cause)):
+    elif cause is not None and (cause.id in _STANDS_STILL or _is_for_another(case, scene, cause)):
         cause = _find_cause_of_child(case, scene, failed, cause) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -367,10 +367,26 @@ def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause 
     return None if cause is None or cause.id == THREAD_STUCK else cause
 
 
-def _is_for_a_stage(scene: Scene, cause: Cause) -> bool:
-    """Return whether the subject waits until the next stage of a pipeline of programs reads."""
-    wait = scene.verdict.waits_for
-    return cause.id == PIPE_UNREAD and wait is not None and wait.pid in scene.beside
+# What a process that does not read is kept by: no work that is to come to it.
+_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel", "sleep"])
+
+
+def _is_for_another(case: Case, scene: Scene, cause: Cause) -> bool:
+    """Return whether the subject waits until another process reads: the next stage of a pipeline of
+    programs, or one that is kept from it by what is none of the job's processes.
+    """
+    wait, subject = scene.verdict.waits_for, scene.subject
+    if cause.id not in (PIPE_UNREAD, SOCKET_UNREAD) or wait is None or subject is None:
+        return False
+    if cause.id == PIPE_UNREAD and wait.pid in scene.beside:
+        return True
+    last = find_blocked_processes(scene)[-1].look
+    kept = scene.graph.waits.get((subject.rank, last.pid)) if scene.graph is not None else None
+    if last.pid == subject.pid or kept is None:
+        return False
+    pids = {look.pid for look in scene.children} | {one.pid for one in case.ranks}
+    outside = kept.kind in ("socket", "lock", "pipe") and bool(kept.what or kept.pid)
+    return kept.kind in _KEPT_BY or (outside and kept.pid not in pids and kept.what != "")
 
 
 def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:

@@ -40,6 +40,7 @@ from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
+from ..collect.source_facts import add_printed_lines, add_source_facts
 from ..diagnosis.other_nodes import find_node_rendezvous
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
@@ -346,7 +347,7 @@ async def judge_from_outside(
     what has ended again and again below it; `silent_hosts`: those that do not answer the launcher.
     """
     now = time.monotonic()
-    ranks = outside.facts(started)
+    ranks = await add_source_facts(await add_printed_lines(outside.facts(started)))
     facts = JobFacts(
         ended=ended,
         pipeline=pipeline_of(command) if outside.expects_words else "",

@@ -55,7 +55,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", default="ipc://outputs.sock")
     args = parser.parse_args()
-    log = open("server.log", "w")
+    log = open("server.log", "w")  # noqa: SIM115 (as long as it lives)
     sys.stderr = log
     client = Client(args.socket)
     spawn.Process(target=run_engine, args=(args.socket,), daemon=True).start()

@@ -49,12 +49,12 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py --tp 4"
 # needs = ["setproctitle"]
-# culprits = [[0], [-1]]
+# culprits = [[0], [-1], [2]]
 # steps = ["script", "arguments"]
 # after = ["Args parsed", ""]
 # own_code = true
 # ends = true
 # calls = ['recv', 'main', '^$']
-# causes = ["pipe-writer-gone", "child-died", "worker-dead", "nobody-sends"]
+# causes = ["pipe-writer-gone", "child-died", "worker-dead", "nobody-sends", "rank-left"]
 # says = ['ended|exited|status 0|died']
 # ///

@@ -55,6 +55,6 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['put', 'get', 'prefill', 'decode', 'main']
-# causes = ["deadlock", "child-process-stuck", "queue-of-another-full", "worker-stuck"]
+# causes = ["full-queues-both-ways", "deadlock", "child-process-stuck", "queue-of-another-full"]
 # says = ['Prefill', 'Decode']
 # ///

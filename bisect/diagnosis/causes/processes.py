@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.command_words import starts_for_multiprocessing
+from ...base.command_words import has_title, starts_for_multiprocessing
 from ...base.process_facts import Look
 from ...base.process_roles import find_server_process
 from ...base.words import format_seconds
@@ -197,7 +197,8 @@ def _awaited_program(scene: Scene) -> Look | None:
         scene.view.look.command[:1] if scene.view else ()
     ):
         return None  # a worker, not a program
-    if starts_for_multiprocessing(direct.command) or direct.is_forked:
+    is_worker = starts_for_multiprocessing(direct.command) or has_title(direct.command)
+    if is_worker or direct.is_forked:
         return None  # nor are the processes of multiprocessing, and what was only forked
     if _child_of_vfork(scene) is not None:
         return None  # none yet

@@ -9,16 +9,18 @@ from dataclasses import replace
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
-from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS
+from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS, list_awaited_pids
 from ..process.frames import (
     EXPORTERS,
     format_frame,
     frame_owner,
     is_service_thread,
+    serves_multiprocessing,
     unqualified_name,
 )
 from ..process.helper_processes import find_unread_child, is_to_be_given
 from ..process.loop_waits import describe_tasks
+from ..process.process_snapshot import ProcessSnapshot
 from ..thread_edges import list_locks
 from .deadlock import find_ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -28,6 +30,7 @@ from .signs import (
     blocks_its_own_loop,
     find_native_frame,
     format_place,
+    format_process,
     innermost_native_frames,
     innermost_python_frame,
     is_forked,
@@ -205,7 +208,7 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     python = tuple(frame for frame in scene.frames if not frame.native)[:4]
     found = (find_frame(python, file, name) for file, name in _HANDS_OVER)
     frame = next((frame for frame in found if frame is not None), None)
-    if frame is None or is_forked(view) or any(one.threads for one in scene.workers):
+    if frame is None or is_forked(view) or _list_givers(scene):
         return None  # a worker may be what is waited for
     if find_frame(python, _OF_PROCESSES) is not None:
         return None  # another process gives it: its Barrier and Event are on those of threads
@@ -214,6 +217,23 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     if find_role(scene.frames, Role.MEETS_WORKERS) is not None:
         return None  # threads in C++ give it
     return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
+
+
+def _list_givers(scene: Scene, wait_for_it: bool = False) -> list[ProcessSnapshot]:
+    """Return the descendants of a rank that run Python, and do not wait for the rank in turn: those
+    may give it something; or those that do.
+    """
+    own = scene.subject.pid if scene.subject is not None else None
+    runs = (one for one in scene.workers if one.threads and not serves_multiprocessing(one.frames))
+    return [one for one in runs if (list_awaited_pids(one.look) == {own}) is wait_for_it]
+
+
+def _waits_for_the_rank(scene: Scene) -> Found | None:
+    """A process that it has started waits for it in turn: to be heard, or to be told."""
+    view = next(iter(_list_givers(scene, wait_for_it=True)), None)
+    if view is None:
+        return None
+    return Found(f"{format_process(view.look)} waits for it in turn, in {format_place(view)}")
 
 
 def _wants_a_slot(scene: Scene) -> Found | None:
@@ -248,9 +268,17 @@ def _its_loop_takes_tasks(scene: Scene) -> Found | None:
 
 
 def _waits_for_a_result(scene: Scene) -> Found | None:
-    """A rank waits for the result of a task in a pool of threads."""
+    """A rank waits for the result of a task in a pool of threads; or its event loop for what its
+    threads are to give, as nothing else can wake it.
+    """
     frame = scene.frame(*_RESULT)
-    return None if frame is None else Found(f"it waits in {format_frame(frame)}")
+    if frame is not None:
+        return Found(f"it waits in {format_frame(frame)}")
+    loop = _in_an_event_loop(scene)
+    if loop is None or _hears_only_itself(scene) is None:
+        return None
+    # What the loop is to do for them may be lost as well.
+    return Found(f"{loop.sentence}, and only its own threads can wake it", doubtful=True)
 
 
 def _pool_waits_for_results(scene: Scene) -> Found | None:
@@ -262,8 +290,9 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
     frame = next((f for f in waiting[0].frames if frame_owner(f, "") == "user"), None)
     where = format_frame(frame) if frame is not None else "a task"
     count = len(pool)
+    wait = "wait" if count > 1 else "waits"
     words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
-    return Found(f"{words} of the pool waits for another task in {where}", {"place": where})
+    return Found(f"{words} of the pool {wait} for another task in {where}", {"place": where})
 
 
 def _in_an_event_loop(scene: Scene) -> Found | None:
@@ -423,6 +452,7 @@ CAUSES = (
             need(_waits_to_be_given, 0.45),
             need(_its_giver_has_ended, 0.5),
             also(a_thread_ended, 0.5),
+            also(_waits_for_the_rank, 0.2),
             unless(_its_loop_takes_tasks),
             unless(blocks_its_own_loop),
             unless(_wants_a_slot),

@@ -26,9 +26,9 @@ _TAKES_CONNECTIONS = (
     (re.compile(r"/(?:uvloop|uvicorn)/\S+$"), re.compile("run|serve")),
 )
 
-# What answers one request, in a thread of its own.
-_HANDLES = re.compile(r"/socketserver\.py$")
-_HANDLER = re.compile("process_request_thread|finish_request")
+# What answers one request, in a thread of its own; in a manager each client has one.
+_HANDLES = re.compile(r"/(?:socketserver|multiproc?ess(?:ing)?/managers)\.py$")
+_HANDLER = re.compile("process_request_thread|finish_request|serve_client|handle_request")
 
 
 def put_request_thread_first(look: Look) -> Look:
@@ -112,6 +112,25 @@ def has_client_inside(looks: Sequence[Look], store_port: str = "") -> bool:
         if task.syscall is not None and task.syscall.name in READ_CALLS
         for one in task.syscall.descriptors
         if (end := one.socket) is not None and end.state == "ESTABLISHED"
+    )
+
+
+def has_unanswered_client(looks: Sequence[Look], store_port: str = "") -> bool:
+    """Return whether one of these processes has taken a connection over TCP, at a port at which one
+    of them listens, and has got something and sent nothing: a request is to be answered. The job's
+    own store, at `store_port`, counts for nothing; nor do message queues, which greet each other.
+    """
+    ports = {
+        port_of(one.local)
+        for look in looks
+        for one in look.sockets
+        if one.state == "LISTEN" and one.family.startswith("tcp")
+    } - {"", store_port}
+    return any(
+        one.state == "ESTABLISHED" and bool(one.received) and one.sent == 0
+        for look in looks
+        for one in look.sockets
+        if one.family.startswith("tcp") and port_of(one.local) in ports
     )
 
 
