@@ -220,12 +220,16 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
 
 
 def _list_givers(scene: Scene, wait_for_it: bool = False) -> list[ProcessSnapshot]:
-    """Return the descendants of a rank that run Python, and do not wait for the rank in turn: those
-    may give it something; or those that do.
+    """Return the processes below a rank that run Python, without the children that wait for it in
+    turn: those may give it something; or these children.
     """
     own = scene.subject.pid if scene.subject is not None else None
-    runs = (one for one in scene.workers if one.threads and not serves_multiprocessing(one.frames))
-    return [one for one in runs if (list_awaited_pids(one.look) == {own}) is wait_for_it]
+    return [
+        one
+        for one in scene.workers
+        if one.threads and not serves_multiprocessing(one.frames)
+        if (one.look.ppid == own and list_awaited_pids(one.look) == {own}) is wait_for_it
+    ]
 
 
 def _waits_for_the_rank(scene: Scene) -> Found | None:
@@ -285,7 +289,10 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
     """Every thread of the pool waits for the result of another task."""
     pool = [t for t in find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
     waiting = [t for t in pool if find_frame(t.frames, *_RESULT) is not None]
-    if not pool or len(waiting) < len(pool):
+    there = scene.view.threads if scene.view is not None else ()
+    idle = [t for t in there if find_frame(t.frames, *_POOL_THREAD) is not None and t not in pool]
+    pools = {_name_pool(thread) for thread in waiting}
+    if not pool or len(waiting) < len(pool) or any(_name_pool(one) in pools for one in idle):
         return None
     frame = next((f for f in waiting[0].frames if frame_owner(f, "") == "user"), None)
     where = format_frame(frame) if frame is not None else "a task"
@@ -293,6 +300,11 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
     wait = "wait" if count > 1 else "waits"
     words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
     return Found(f"{words} of the pool {wait} for another task in {where}", {"place": where})
+
+
+def _name_pool(thread: Thread) -> str:
+    """Return what the threads of one pool have in common in their names (thread_name_prefix)."""
+    return (thread.name or "").rpartition("_")[0]
 
 
 def _in_an_event_loop(scene: Scene) -> Found | None:

@@ -10,6 +10,7 @@ from hangbisect.base.process_facts import CodeLock, Descriptor, Frame, Futex, Lo
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
 from ..made_up import held, job, look, rank, silent_peer
+from ..queues import receives, unix
 from .scenes import Facts, Shows, causes_of
 from .seen import FOREVER, LOCK, PYTHON, SHARED, TIMED, beside, first, native, with_futex, worker
 
@@ -534,3 +535,34 @@ def test_a_thread_at_work_may_give_its_slot_back() -> None:
 def test_what_comes_out_of_a_queue_is_no_slot() -> None:
     assert "slots-not-given-back" not in causes_of(dead_producer())
     assert "dead-producer" not in causes_of(slots_not_given_back())
+
+
+ALL_IN_RESULT = (
+    "Condition.wait STD/threading.py:327",
+    "Future.result STD/concurrent/futures/_base.py:451",
+    "handle serve.py:25",
+    "_WorkItem.run STD/concurrent/futures/thread.py:58",
+    "_worker STD/concurrent/futures/thread.py:83",
+)
+
+
+def test_an_event_loop_whose_own_threads_all_wait_for_results_is_kept_by_them() -> None:
+    facts, (loop, *others) = event_loop()
+    waits = beside(loop.looks[-1], ("handler_0", ALL_IN_RESULT), ("handler_1", ALL_IN_RESULT))
+    found = causes_of((facts, [first(waits), *others]))
+    assert next(iter(found)) == "pool-waits-for-itself"
+    assert found["pool-waits-for-itself"].level == "guess"
+    assert "all 2 threads of the pool wait" in " ".join(found["pool-waits-for-itself"].matched)
+    free = ("Queue.get STD/queue.py:171", *ALL_IN_RESULT[4:])
+    waits = beside(loop.looks[-1], ("handler_0", ALL_IN_RESULT), ("handler_1", free))
+    assert "pool-waits-for-itself" not in causes_of((facts, [first(waits), *others]))
+
+
+def test_a_child_that_waits_for_its_rank_in_turn_gives_it_nothing() -> None:
+    sends = receives(0, unix(100))
+    engine = replace(sends, pid=300, ppid=100, name="engine")
+    tasks = tuple(replace(task, tid=300 + n) for n, task in enumerate(engine.kernel))
+    engine = replace(engine, kernel=tasks)
+    engine = replace(engine, threads=(replace(engine.threads[0], os_id=300),))
+    found = causes_of((job(), [first(GETS, engine), held(1)]))["dead-producer"]
+    assert "engine (300) waits for it in turn, in ask (train.py:4)" in found.matched
