@@ -38,6 +38,7 @@ from .causes.awaited import (
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.pipes import PIPE_UNREAD, SOCKET_UNREAD
+from .causes.processes import CHILD_PROGRAM
 from .causes.signs import find_blocked_processes, format_process
 from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
@@ -124,7 +125,7 @@ def _name_in_cause(cause: Cause, names: Mapping[int, str]) -> Cause:
 
 MOST_CANDIDATES = 5
 # Causes that say of another process that it stands still: why it does is asked of that one.
-_STANDS_STILL = (CHILD_STUCK, BESIDE_STUCK, WORKER_STUCK)
+_STANDS_STILL = (CHILD_STUCK, BESIDE_STUCK, WORKER_STUCK, CHILD_PROGRAM)
 
 
 def find_candidates(case: Case, graph: WaitGraph, verdict: Verdict) -> tuple[Candidate, ...]:

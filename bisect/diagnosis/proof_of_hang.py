@@ -22,7 +22,7 @@ from .process.blocked_syscalls import OPEN_CALLS, POLL_CALLS, list_awaited_pids
 from .process.frames import serves_multiprocessing
 from .process.helper_processes import has_failed, is_halted
 from .process.process_snapshot import main_kernel
-from .process.request_threads import has_client_inside, has_unanswered_client
+from .process.request_threads import has_client_inside, list_unanswered_clients
 from .process.time_limits import LONGEST_LIMIT, gives_up_a_lock, is_asleep, read_time_left
 from .single_ranks import is_gone
 from .snapshot import Snapshot
@@ -101,7 +101,7 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
             return ""
     own_looks = [look for facts in living for look in _list_own_looks(facts)]
     store_port = living[0].environment.get("MASTER_PORT", "") if living else ""
-    if has_client_inside(own_looks, store_port) or has_unanswered_client(own_looks, store_port):
+    if has_client_inside(own_looks, store_port) or list_unanswered_clients(own_looks, store_port):
         return ""
     if any(is_kept_from_work(look, own_looks) for look in own_looks):
         return ""

@@ -313,8 +313,7 @@ def its_peer_waits_in_turn(scene: Scene) -> Found | None:
         return None
     if not waits_at_queue(view.call, view.look.kernel):
         return None
-    words = _heard_in_turn(scene, view)
-    return Found(f"it waits for {words}") if words else None
+    return Found("") if _heard_in_turn(scene, view) else None
 
 
 def _is_connected(one: Descriptor, view: ProcessSnapshot) -> bool:

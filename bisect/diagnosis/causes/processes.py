@@ -21,6 +21,7 @@ from .signs import (
 )
 
 # What an interruptible call waits in: nothing leaves it in state D but a freezer of cgroups v1.
+CHILD_PROGRAM = "child-program"
 _INTERRUPTIBLE = re.compile(
     r"hrtimer_nanosleep|do_nanosleep|futex_\w+|do_sys_poll|poll_schedule_timeout\S*|do_select"
     r"|do_epoll_wait|ep_poll|unix_stream_\w+|sk_wait_data|inet_csk_accept|(?:anon_)?pipe_\w+|do_wait"
@@ -324,7 +325,7 @@ CAUSES = (
         references=("https://man7.org/linux/man-pages/man2/vfork.2.html",),
     ),
     KnownCause(
-        id="child-program",
+        id=CHILD_PROGRAM,
         title="a rank waits for a program that it started, and the program does not end",
         signs=(
             need(_waits_for_a_program, 0.6),

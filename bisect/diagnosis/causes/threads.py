@@ -18,8 +18,7 @@ from ..process.frames import (
     serves_multiprocessing,
     unqualified_name,
 )
-from ..process.helper_processes import find_unread_child, is_to_be_given
-from ..process.loop_waits import describe_tasks
+from ..process.helper_processes import is_to_be_given
 from ..process.process_snapshot import ProcessSnapshot
 from ..thread_edges import list_locks
 from .deadlock import find_ring
@@ -46,10 +45,7 @@ _HANDS_OVER = (
     (r"concurrent/futures/_base\.py", "result|wait"),
 )
 _OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
-_RESULT = (r"concurrent/futures/_base\.py", "result")
-_POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
-_LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
-_SELECTS = r"/selectors\.py"
+RESULT = (r"concurrent/futures/_base\.py", "result")
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
 _WAITS_TO_GET = {"futex", "accept", "accept4", *READ_CALLS, *POLL_CALLS}
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
@@ -68,7 +64,7 @@ def find_side_threads(scene: Scene) -> tuple[Thread, ...]:
 
 def _is_service(thread: Thread) -> bool:
     """Return True for a helper of a library; threads of a pool with a task are none."""
-    return is_service_thread(thread) and find_frame(thread.frames, *_RESULT) is None
+    return is_service_thread(thread) and find_frame(thread.frames, *RESULT) is None
 
 
 def _kernel(scene: Scene, thread: Thread) -> Kernel | None:
@@ -271,91 +267,6 @@ def _its_loop_takes_tasks(scene: Scene) -> Found | None:
     return Found(f"{format_frame(frame)} takes tasks") if frame is not None else None
 
 
-def _waits_for_a_result(scene: Scene) -> Found | None:
-    """A rank waits for the result of a task in a pool of threads; or its event loop for what its
-    threads are to give, as nothing else can wake it.
-    """
-    frame = scene.frame(*_RESULT)
-    if frame is not None:
-        return Found(f"it waits in {format_frame(frame)}")
-    loop = _in_an_event_loop(scene)
-    if loop is None or _hears_only_itself(scene) is None:
-        return None
-    # What the loop is to do for them may be lost as well.
-    return Found(f"{loop.sentence}, and only its own threads can wake it", doubtful=True)
-
-
-def _pool_waits_for_results(scene: Scene) -> Found | None:
-    """Every thread of the pool waits for the result of another task."""
-    pool = [t for t in find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
-    waiting = [t for t in pool if find_frame(t.frames, *_RESULT) is not None]
-    there = scene.view.threads if scene.view is not None else ()
-    idle = [t for t in there if find_frame(t.frames, *_POOL_THREAD) is not None and t not in pool]
-    pools = {_name_pool(thread) for thread in waiting}
-    if not pool or len(waiting) < len(pool) or any(_name_pool(one) in pools for one in idle):
-        return None
-    frame = next((f for f in waiting[0].frames if frame_owner(f, "") == "user"), None)
-    where = format_frame(frame) if frame is not None else "a task"
-    count = len(pool)
-    wait = "wait" if count > 1 else "waits"
-    words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
-    return Found(f"{words} of the pool {wait} for another task in {where}", {"place": where})
-
-
-def _name_pool(thread: Thread) -> str:
-    """Return what the threads of one pool have in common in their names (thread_name_prefix)."""
-    return (thread.name or "").rpartition("_")[0]
-
-
-def _in_an_event_loop(scene: Scene) -> Found | None:
-    """A rank is in an event loop or a selector that waits without a time limit."""
-    view = scene.view
-    if view is None or view.call is None or view.running or scene.call not in POLL_CALLS:
-        return None
-    python = tuple(frame for frame in scene.frames if not frame.native)[:4]
-    frame = find_frame(python, _LOOP) or find_frame(python, _SELECTS)
-    if frame is None or view.call.timeout is not None:
-        return None
-    return Found(f"it waits in {scene.call} without a time limit, in {format_frame(frame)}")
-
-
-def _hears_only_itself(scene: Scene) -> Found | None:
-    """All that it listens to has its other end in the same process."""
-    view = scene.view
-    known = view.call.descriptors if view is not None and view.call is not None else ()
-    # What is anonymous (the epoll itself, an eventfd) is the process's own.
-    heard = [one for one in known if one.kind != "anon"]
-    if view is None or not heard:
-        return None
-    for one in heard:
-        socket = one.socket
-        ends = socket.peer_pids if socket is not None else one.other_ends
-        if not ends or set(ends) != {view.look.pid}:
-            return None
-    frame = next(
-        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
-    )
-    where = format_frame(frame) if frame is not None else format_place(view)
-    # A thread at work may be what is awaited: it wakes the loop by such a socket.
-    trust = 0.5 if find_side_threads(scene) else 1.0
-    unknown = "before 3.14 no Python tells which task awaits it"
-    values = {"place": where, "lost": unknown}
-    return Found("both ends of all that it listens to are its own", values, trust)
-
-
-def _its_tasks_await(scene: Scene) -> Found | None:
-    """Its Python (3.14 and later) tells which tasks stand still, and where."""
-    tasks = describe_tasks(scene.view.look) if scene.view is not None else ""
-    return Found(tasks, {"lost": tasks}) if tasks else None
-
-
-def _tasks_await_one_another(scene: Scene) -> Found | None:
-    """Its Python (3.14 and later) tells of tasks that each await the next, the last the first."""
-    ring = scene.view.look.task_ring if scene.view is not None else ()
-    way = " -> ".join(ring)
-    return Found(f"tasks await one another: {way}", {"ring": way}) if ring else None
-
-
 def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
     """A rank waits for a lock that processes share (multiprocessing.Lock, semop)."""
     if scene.call in ("semop", "semtimedop"):
@@ -410,13 +321,6 @@ def _a_rank_may_have_it(scene: Scene) -> Found | None:
             if all(c is None or c.futex is None or c.futex.file != futex.file for c in calls):
                 return Found(f"{name_rank(other.rank)} shares it, and does not wait for it")
     return None
-
-
-def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
-    """A child waits to write into what the loop has stopped to read."""
-    family = [(look,) for look in scene.children]
-    child = find_unread_child(scene.view.look.pid, family) if scene.view is not None else None
-    return None if child is None else Found(f"{child.name} ({child.pid}) waits to be read")
 
 
 # ---- causes --------------------------------------------------------------------------------------
@@ -493,49 +397,6 @@ CAUSES = (
             "semaphore.acquire(timeout=60): an error in place of silence",
         ),
         references=("https://docs.python.org/3/library/threading.html#semaphore-objects",),
-    ),
-    KnownCause(
-        id="pool-waits-for-itself",
-        title="a task in a pool of threads waits for another task of the same pool",
-        signs=(need(_waits_for_a_result, 0.35), need(_pool_waits_for_results, 0.65)),
-        why="In {place} a task waits for another one that no thread is free to begin: all threads "
-        "of the pool wait so.",
-        avoid=(
-            "a second pool for what tasks wait for, or more threads than tasks that wait",
-            "give all tasks to the pool from outside, and wait there",
-        ),
-        references=(
-            "https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor",
-        ),
-    ),
-    KnownCause(
-        id="event-loop",
-        title="an event loop waits for something that nobody will do",
-        signs=(
-            need(_in_an_event_loop, 0.4),
-            need(_hears_only_itself, 0.45),
-            also(no_other_thread_works, 0.4),
-            also(_its_tasks_await, 0.3),
-            unless(_its_child_waits_to_be_read),
-        ),
-        why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "
-        "lost, or never started ({lost}).",
-        avoid=(
-            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
-            "PYTHONASYNCIODEBUG=1 names tasks that were never awaited: slower",
-        ),
-        references=("fsspec/filesystem_spec#835", "fsspec/s3fs#369"),
-    ),
-    KnownCause(
-        id="tasks-await-one-another",
-        title="tasks of an event loop await one another",
-        signs=(need(_tasks_await_one_another, 0.9),),
-        why="Of the tasks {ring} each awaits the next, and none is done before that is.",
-        avoid=(
-            "let one of them await an asyncio.Event that the other sets, in place of that task",
-            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
-        ),
-        references=("https://docs.python.org/3/whatsnew/3.14.html#asyncio",),
     ),
     KnownCause(
         id="dead-owner",

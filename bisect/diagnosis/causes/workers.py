@@ -300,11 +300,22 @@ def _all_meet_at_a_barrier(scene: Scene) -> Found | None:
         return None
     futexes = [view.call.futex for view in workers if view.call is not None]
     shared = {one.file for one in futexes if one is not None}
-    where = format_place(workers[0])
+    own = scene.users_frame(workers[0].frames)
+    where = format_frame(own) if own is not None else format_place(workers[0])
     if len(shared) != 1 or len(futexes) < len(workers):
         return None
     words = f"all {len(workers)} of its processes wait in Barrier.wait of one barrier, in {where}"
     return Found(words, {"count": len(workers), "place": where})
+
+
+def _another_has_left(scene: Scene) -> Found | None:
+    """A child of the rank has ended with status 0, as it was not to come."""
+    families = scene.subject.children if scene.subject is not None else ()
+    last = [looks[-1] for looks in families if looks]
+    gone = [one for one in last if one.state == "Z" and one.status == 0]
+    if not gone:
+        return None
+    return Found(f"{format_process(gone[0])} has ended with status 0")
 
 
 _FEWEST_AT_A_BARRIER = 2  # processes
@@ -456,7 +467,7 @@ CAUSES = (
             also(_want_a_lock_of_the_dead, 0.5),
             unless(_waits_for_a_pool),
         ),
-        why="{worker} ended, and the rank has not noticed: it waits on in {wait}.",
+        why="{worker} is dead{how}. The rank has not noticed, and waits on in {wait}.",
         avoid=(
             "`dmesg | grep -i -e oom -e killed` says whether the kernel killed it for memory",
             "fewer workers, a smaller prefetch_factor: slower batches",
@@ -488,6 +499,7 @@ CAUSES = (
         title="a Barrier of multiprocessing waits for more processes than come to it",
         signs=(
             need(_all_meet_at_a_barrier, 0.85),
+            also(_another_has_left, 0.3),
             unless(a_child_died),
             unless(_a_worker_is_dead),
         ),

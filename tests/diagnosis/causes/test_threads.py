@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import CodeLock, Descriptor, Frame, Futex, Look, Socket
+from hangbisect.base.verdict_facts import Cause
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
 from ..made_up import held, job, look, rank, silent_peer
 from ..queues import receives, unix
-from .scenes import Facts, Shows, causes_of
+from .scenes import Facts, Shows, causes_of, on
 from .seen import FOREVER, LOCK, PYTHON, SHARED, TIMED, beside, first, native, with_futex, worker
 
 TAKES = native(look("register registry.py:5", "<module> train.py:9", args=FOREVER), *LOCK)
@@ -566,3 +567,30 @@ def test_a_child_that_waits_for_its_rank_in_turn_gives_it_nothing() -> None:
     engine = replace(engine, threads=(replace(engine.threads[0], os_id=300),))
     found = causes_of((job(), [first(GETS, engine), held(1)]))["dead-producer"]
     assert "engine (300) waits for it in turn, in ask (train.py:4)" in found.matched
+
+
+def test_a_loop_whose_clients_all_wait_for_answers_hears_nobody_who_could_wake_it() -> None:
+    """What a task was to give is lost: no connection tells that, but nothing else is to come."""
+    facts, (loop, *others) = event_loop()
+    one = loop.looks[-1]
+    listens = Socket(60, "tcp", "127.0.0.1:8000", "", "LISTEN")
+    client = Socket(61, "tcp", "127.0.0.1:8000", "127.0.0.1:5", "ESTABLISHED", received=9, sent=0)
+
+    def served(*sockets: Socket, timeout: float | None = None) -> dict[str, Cause]:
+        main = one.kernel[0]
+        assert main.syscall is not None
+        named = (*main.syscall.descriptors, *(d for s in sockets for d in on(s, s.inode)))
+        call = replace(main.syscall, descriptors=named, timeout=timeout)
+        kernel = (replace(main, syscall=call), *one.kernel[1:])
+        waits = replace(one, kernel=kernel, sockets=(*one.sockets, *sockets))
+        return causes_of((facts, [rank(0, waits), *others]))
+
+    assert "1 client of it waits for an answer" in " ".join(
+        served(listens, client)["event-loop"].matched
+    )
+    assert served(listens, client, timeout=70.0)["event-loop"].level == "guess"
+    assert "event-loop" not in served(listens, client, timeout=0.5)
+    answered = replace(client, sent=80)
+    assert "event-loop" not in served(listens, answered)
+    engine = Socket(62, "tcp", "127.0.0.1:9", "127.0.0.1:7000", "ESTABLISHED", received=9, sent=9)
+    assert "event-loop" not in served(listens, client, engine)
