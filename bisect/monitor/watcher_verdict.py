@@ -23,6 +23,7 @@ from ..base.command_words import (
     find_meeting_place,
     is_resource_tracker,
     is_shell,
+    number_programs,
     pipeline_of,
     several_nodes,
 )
@@ -151,8 +152,21 @@ class LauncherSnapshot:
         # One process of one's own, or what a launcher has started alone and given no number.
         is_launcher_alone = len(pids) == 1 and _is_launcher(self.launcher)
         if not (self.rank_of or self.expects_words or self.is_elsewhere or is_launcher_alone):
-            self.rank_of = {self._find_program(): 0}
+            self.rank_of = self._number_programs() or {self._find_program(): 0}
         return list(self.parents)
+
+    def _list_programs(self) -> list[int]:
+        """Return the topmost programs of Python."""
+        programs = {pid for pid in self.parents if runs_python(pid)}
+        return sorted(pid for pid in programs if not programs & {*self._list_above(pid)})
+
+    def _number_programs(self) -> dict[int, int]:
+        """Return by pid the numbers of the programs of a shell that their arguments tell; {} where
+        these do not tell those of all.
+        """
+        programs = self._list_programs() if is_shell(words_of(self.launcher)) else []
+        told = number_programs([words_of(pid) for pid in programs])
+        return dict(zip(programs, told.numbers, strict=True)) if told is not None else {}
 
     def _find_program(self) -> int:
         """Return the process that stands for a job without ranks: the command itself; below a shell
@@ -161,8 +175,7 @@ class LauncherSnapshot:
         """
         if runs_python(self.launcher):
             return self.launcher
-        programs = {pid for pid in self.parents if runs_python(pid)}
-        topmost = sorted(pid for pid in programs if not programs & {*self._list_above(pid)})
+        topmost = self._list_programs()
         if len(topmost) < 2 and not is_shell(words_of(self.launcher)):
             return self.launcher
         return min(topmost, key=self._only_serves, default=self.launcher)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hangbisect.evidence.process import descendants
@@ -54,4 +55,13 @@ def test_of_several_programs_of_one_shell_the_first_stands_for_the_job() -> None
     with started(f"{program} {program} wait") as pid:
         assert ranks_below(pid) == {min(descendants([pid])): 0}
     with started(f"{program} wait") as pid:
+        assert ranks_below(pid) == {min(descendants([pid])): 0}
+
+
+def test_programs_of_one_shell_with_a_number_each_are_its_ranks(tmp_path: Path) -> None:
+    (tmp_path / "part.py").write_text("import time\ntime.sleep(60)\n")
+    program = f"{sys.executable} {tmp_path / 'part.py'}"
+    with started(f"for part in 1 0 2; do {program} $part & done; wait") as pid:
+        assert [number for _, number in sorted(ranks_below(pid).items())] == [1, 0, 2]
+    with started(f"{program} 0 & {program} 5 & wait") as pid:
         assert ranks_below(pid) == {min(descendants([pid])): 0}
