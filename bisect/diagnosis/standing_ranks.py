@@ -114,6 +114,13 @@ def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | No
     return server.rank if is_awaited else None
 
 
+def look_in_one_place(case: Case, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether all of these look for something again and again in one place."""
+    places = {find_standing_place(case, one, with_lines=True) for one in ranks}
+    (place,) = places if len(places) == 1 else (None,)
+    return place is not None and place.kind in POLLS and place.may_be_for_peers
+
+
 def await_their_starter(case: Case, ranks: Sequence[RankFacts]) -> bool:
     """Return whether all of these read what the process that started them is to send, over a pipe
     or a pair of sockets, and that is no rank.
