@@ -46,7 +46,7 @@ from .process.blocking_reason import ProcessContext, find_blocking_reason
 from .process.frames import format_innermost_frame
 from .process.process_snapshot import find_descendants, merge_looks, put_thread_first
 from .rank_waits import is_anonymous
-from .server_parts import blame_dead_helper, blame_part_of_server
+from .server_parts import blame_dead_helper, blame_part_of_server, is_kept_by_others
 from .single_ranks import is_gone
 from .verdict_skeleton import best_rung, make_verdict_skeleton
 from .wait_graph import WaitGraph
@@ -368,10 +368,6 @@ def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause 
     return None if cause is None or cause.id == THREAD_STUCK else cause
 
 
-# What a process that does not read is kept by: no work that is to come to it.
-_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel", "sleep"])
-
-
 def _is_for_another(case: Case, scene: Scene, cause: Cause) -> bool:
     """Return whether the subject waits until another process reads: the next stage of a pipeline of
     programs, or one that is kept from it by what is none of the job's processes.
@@ -383,11 +379,9 @@ def _is_for_another(case: Case, scene: Scene, cause: Cause) -> bool:
         return True
     last = find_blocked_processes(scene)[-1].look
     kept = scene.graph.waits.get((subject.rank, last.pid)) if scene.graph is not None else None
-    if last.pid == subject.pid or kept is None:
-        return False
-    pids = {look.pid for look in scene.children} | {one.pid for one in case.ranks}
-    outside = kept.kind in ("socket", "lock", "pipe") and bool(kept.what or kept.pid)
-    return kept.kind in _KEPT_BY or (outside and kept.pid not in pids and kept.what != "")
+    family = {look.pid for look in scene.children} | {one.pid for one in case.ranks}
+    is_kept = is_kept_by_others(kept, family) or (kept is not None and kept.kind == "sleep")
+    return last.pid != subject.pid and is_kept
 
 
 def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:

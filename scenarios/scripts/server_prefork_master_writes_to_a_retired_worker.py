@@ -62,7 +62,7 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # ends = true
-# calls = ['write', 'send_task', 'dispatch', '^$']
+# calls = ['write', 'pickle\.dump', 'send_task', 'dispatch', '^$']
 # causes = ["pipe-unread", "child-died", "worker-dead"]
 # says = ['ended|exited|status 0|has ended|died|no living']
 # ///
