@@ -30,7 +30,7 @@ from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_history import SILENT
 from ..diagnosis.process.blocked_syscalls import list_connected_pids
 from ..diagnosis.process.helper_processes import has_failed
-from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
+from ..diagnosis.process.process_snapshot import find_descendants, main_kernel, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
 from ..diagnosis.snapshot import Snapshot
@@ -427,7 +427,9 @@ def _find_ranks(program: RankFacts) -> list[RankFacts]:
 
 
 def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[Look]]]:
-    """Return by their numbers the programs that another one has started, alike but for these."""
+    """Return by their numbers the programs that another one has started, alike but for these; none
+    that get their work from it.
+    """
     families: dict[str, list[Sequence[Look]]] = {}
     started = [looks for looks in program.children if looks and looks[-1].ppid == program.pid]
     for looks in started:
@@ -437,8 +439,21 @@ def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[
     found = {
         number_programs([looks[-1].command for looks in members], ended): members
         for members in families.values()
+        if not any(_reads_words_of(looks[-1], program.pid) for looks in members)
     }
     return {told.numbers: members for told, members in found.items() if told is not None}
+
+
+def _reads_words_of(look: Look, parent: int | None) -> bool:
+    """Return whether a process reads its standard input, and that is what its parent writes to it:
+    a worker that waits for its next request. A rank has the input of who has started it.
+    """
+    task = main_kernel(look)
+    named = task.syscall.descriptors if task is not None and task.syscall is not None else ()
+    inputs = (one for one in named if one.fd == 0)
+    return any(
+        parent in (one.other_ends if one.socket is None else one.socket.peer_pids) for one in inputs
+    )
 
 
 def _is_started_by_multiprocessing(one: Look) -> bool:
