@@ -78,7 +78,7 @@ if __name__ == "__main__":
 # steps = ["script", "arguments", "import_torch"]
 # after = ["Args parsed", "torch imported", ""]
 # own_code = true
-# calls = ['predict', 'forward', 'Linear', 'linear', 'log_sigmoid', 'LogSigmoid', 'do_GET', 'os\.wait']
+# calls = ['predict', 'forward', 'Linear', 'linear', 'LogSigmoid', 'do_GET', 'os\.wait']
 # causes = ["openmp-after-fork", "thread-lost-by-fork"]
 # says = ['fork|OpenMP|thread']
 # ///
