@@ -30,7 +30,8 @@ from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_history import SILENT
 from ..diagnosis.process.blocked_syscalls import list_connected_pids
 from ..diagnosis.process.helper_processes import has_failed
-from ..diagnosis.process.process_snapshot import find_descendants, main_kernel, merge_looks
+from ..diagnosis.process.pipe_writers import reads_words_of
+from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
 from ..diagnosis.snapshot import Snapshot
@@ -439,21 +440,9 @@ def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[
     found = {
         number_programs([looks[-1].command for looks in members], ended): members
         for members in families.values()
-        if not any(_reads_words_of(looks[-1], program.pid) for looks in members)
+        if not any(reads_words_of(looks[-1], program.pid) for looks in members)
     }
     return {told.numbers: members for told, members in found.items() if told is not None}
-
-
-def _reads_words_of(look: Look, parent: int | None) -> bool:
-    """Return whether a process reads its standard input, and that is what its parent writes to it:
-    a worker that waits for its next request. A rank has the input of who has started it.
-    """
-    task = main_kernel(look)
-    named = task.syscall.descriptors if task is not None and task.syscall is not None else ()
-    inputs = (one for one in named if one.fd == 0)
-    return any(
-        parent in (one.other_ends if one.socket is None else one.socket.peer_pids) for one in inputs
-    )
 
 
 def _is_started_by_multiprocessing(one: Look) -> bool:
