@@ -107,6 +107,7 @@ class Gpu:
     pcie_width_most: int | None = None
     persistence: bool | None = None  # the driver stays loaded for it
     fabric: str = ""  # what is amiss with its place in the NVLink fabric: "in progress"
+    recovery: str = ""  # what the driver asks for after errors: "a reset of the GPU"
     moments: tuple[tuple[float, float], ...] = ()  # busy and power, some tenths of a second later
     driver: str = ""  # version
 

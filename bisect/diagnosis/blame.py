@@ -32,6 +32,7 @@ from .standing_ranks import (
     await_their_starter,
     find_awaited_server,
     find_few_in_ring,
+    find_missing_at_store,
     find_short_receiver,
     find_standing_place,
     hears_several,
@@ -173,6 +174,8 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     least = find_least_advanced(candidates, progress_by_rank(case))
     if job.ended == "limit":
         return _Blame(least)
+    if missing := find_missing_at_store(case, candidates):
+        return _Blame(missing, tuple(sorted(candidates)))
     parted = (
         _part_from_unheard(case, graph, candidates)
         or _part_from_ended(case, candidates)
@@ -265,8 +268,7 @@ def _part_from_lost_gpus(
     case: Case, graph: WaitGraph, candidates: Sequence[RankId]
 ) -> _Blame | None:
     """Return those candidates to blame whose GPU is lost or was stopped, or runs a kernel of their
-    own while another one's runs NCCL's; None where that is so of none or all of them, and where
-    somebody is known to wait for another one.
+    own while another one's runs NCCL's; None as in `_part_from_unheard`.
     """
     if case.job.ended not in NOTHING_MOVES:
         return None
@@ -369,12 +371,10 @@ def _part_from_loops(
     case: Case, graph: WaitGraph, candidates: list[RankId]
 ) -> tuple[list[RankId], list[RankId]]:
     """Return `candidates` without those that wait for one another over connections where one of
-    them hears several, and the ranks that do so.
+    them hears several, and the ranks that do so: these may wait for somebody else than their peer.
 
-    Whoever hears one peer waits for that peer; whoever hears several may wait for somebody else. If
-    one alone does, it is the one that all others wait for; of several nothing says which is to
-    send, nor that they wait for a rank that ended well. A ring that the kernel vouches for is none
-    of these.
+    If one alone does, it is the one that all others wait for; of several nothing says which is to
+    send, nor that they wait for a rank that ended well. Rings that the kernel shows are none.
     """
     ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
     ring = [r for r in candidates if r in graph.sinks & graph.waiting and r not in ringed]

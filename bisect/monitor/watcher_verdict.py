@@ -26,8 +26,10 @@ from ..base.command_words import (
     number_programs,
     pipeline_of,
     several_nodes,
+    starts_for_multiprocessing,
 )
 from ..base.deadline import within
+from ..base.environment import relevant
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
@@ -41,9 +43,9 @@ from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
-from ..collect.source_facts import add_printed_lines, add_source_facts
 from ..diagnosis.other_nodes import find_node_rendezvous
-from ..diagnosis.process.process_snapshot import merge_looks
+from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS
+from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
 from ..diagnosis.proof_of_hang import waits_for_requests
 from ..diagnosis.snapshot import Snapshot
@@ -57,6 +59,7 @@ from ..evidence.look import Target
 from ..evidence.machine import read_machine
 from ..evidence.process import (
     family,
+    has_loaded_library,
     marked,
     runs_python,
     variables_of,
@@ -70,6 +73,7 @@ from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).
 _PORT = "SLURM_SRUN_COMM_PORT"
+_ENVIRONMENT_LIMIT = 0.2  # seconds: a process in the kernel may block who reads it
 
 
 def find_srun_tasks(sruns: Iterable[int]) -> set[int]:
@@ -174,11 +178,28 @@ class LauncherSnapshot:
         wait for requests, as far as there is one.
         """
         if runs_python(self.launcher):
-            return self.launcher
+            return self._find_awaited_program() or self.launcher
         topmost = self._list_programs()
         if len(topmost) < 2 and not is_shell(words_of(self.launcher)):
             return self.launcher
         return min(topmost, key=self._only_serves, default=self.launcher)
+
+    def _find_awaited_program(self) -> int | None:
+        """Return the only program of Python that the command has started and does nothing but wait
+        for, where that has loaded what makes a Python a job and the command has not: what `conda
+        run` has started, or the agent of a sweep.
+        """
+        looks = self.looks.get(self.launcher, [])
+        task = main_kernel(looks[-1]) if looks else None
+        if task is None or task.syscall is None or task.syscall.name not in CHILD_WAIT_CALLS:
+            return None
+        below = {pid for pid in self.parents if pid != self.launcher and runs_python(pid)}
+        topmost = [pid for pid in below if not below & {*self._list_above(pid)}]
+        is_program = len(topmost) == 1 and not starts_for_multiprocessing(words_of(topmost[0]))
+        if not is_program or words_of(topmost[0]) == words_of(self.launcher):
+            return None
+        is_job = has_loaded_library(topmost[0]) and not has_loaded_library(self.launcher)
+        return topmost[0] if is_job else None
 
     def _only_serves(self, pid: int) -> bool:
         looks = self.looks.get(pid, [])
@@ -295,6 +316,7 @@ class LauncherSnapshot:
                     step=None if self.expects_words else SILENT,
                     entered=started,
                     never_started=bool(self.rank_of) and self.expects_words,
+                    environment=_read_environment(pid),
                     looks=tuple(self.looks.get(pid, ())),
                     children=(
                         *(tuple(self.looks[p]) for p in (*inside, *asked) if self.looks.get(p)),
@@ -359,8 +381,14 @@ async def judge_from_outside(
     """Return the verdict on a job of which no rank has spoken, and what it rests on; `restarted`:
     what has ended again and again below it; `silent_hosts`: those that do not answer the launcher.
     """
+    # Not at the top: nearly all jobs end well, and the watcher starts beside them.
+    from ..collect.source_facts import add_printed_lines, add_source_facts
+
+    ranks, said = outside.facts(started), tuple[str, ...]()
+    if outside.rank_of and ended in NOTHING_MOVES:
+        ranks, said = await _ask_libraries(ranks, started)
+    ranks = await add_source_facts(await add_printed_lines(ranks))
     now = time.monotonic()
-    ranks = await add_source_facts(await add_printed_lines(outside.facts(started)))
     facts = JobFacts(
         ended=ended,
         pipeline=pipeline_of(command) if outside.expects_words else "",
@@ -376,7 +404,7 @@ async def judge_from_outside(
         versions={"hangbisect": VERSION},
         machine=await read_machine(since=started),
         restarted=restarted,
-        notes=tuple(notes),
+        notes=(*notes, *said),
         silent_hosts=dict(silent_hosts or {}),
     )
     seen = Snapshot(ranks)
@@ -386,6 +414,33 @@ async def judge_from_outside(
     if not outside.rank_of:
         verdict, facts = blame_launcher(verdict), replace(facts, world_size=0)
     return verdict, facts, seen, graph
+
+
+async def _ask_libraries(
+    ranks: Sequence[RankFacts], started: float
+) -> tuple[list[RankFacts], tuple[str, ...]]:
+    """Return the ranks with what NCCL, torch's recorders and the libraries' files tell of them, and
+    what is to be said of that.
+    """
+    # Not at the top: nearly all jobs end well, and the watcher starts beside them.
+    from ..collect.library_facts import add_library_facts, add_recorder_dumps, read_library_facts
+    from ..collect.looks import add_ras_logs, ask_ras
+
+    ras = await ask_ras(ranks)
+    dumped, in_vain = await add_recorder_dumps(
+        add_ras_logs(ranks, ras), started=started, world=len(ranks)
+    )
+    printed = await read_library_facts(dumped, started)
+    return add_library_facts(dumped, printed), (*ras.notes, *in_vain, *printed.notes)
+
+
+def _read_environment(pid: int) -> dict[str, str]:
+    """Return the variables that matter of those that a process was started with."""
+    try:
+        variables = within(_ENVIRONMENT_LIMIT, variables_of, pid)
+    except TimeoutError:
+        return {}
+    return relevant(variables or {})
 
 
 def blame_launcher(verdict: Verdict) -> Verdict:
