@@ -7,8 +7,6 @@ training, and the end.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -30,15 +28,13 @@ from ..collect.library_facts import (
     read_library_facts,
 )
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
+from ..collect.source_facts import add_printed_lines, add_source_facts
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process.process_snapshot import merge_looks
-from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_printed_lines
-from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.process import exit_code, family, started
 from ..evidence.rank_parents import describe_busy_parent, list_server_processes
 from ..evidence.ray_cluster import find_actors, leave_out_services
-from ..evidence.source_code import add_source_code
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
 from .processes import ProcessTable
@@ -65,10 +61,7 @@ def find_progress(facts: RankFacts) -> int:
     return TRAINING_PROGRESS if trains else UNKNOWN_PROGRESS
 
 
-_OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
-_SOURCE_LIMIT = (
-    2.0  # the same, for the job's source code, which is parsed: on a busy machine that takes longer
-)
+_OUTPUT_LIMIT = 0.5  # seconds for what was printed: it may lie on a disk that does not answer
 
 
 # What a launcher counts: of Slurm's and MPI's own variables some are no more than a limit.
@@ -155,8 +148,8 @@ async def _make_node_facts(
     if not settled.moving:
         ranks, in_vain = await add_recorder_dumps(ranks, started=job.began, world=job.world)
     ranks, kernels = await add_gpu_kernels(ranks) if gpu_stacks else (ranks, ())
-    ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
-    ranks = await _add_source_code(ranks)
+    ranks = await add_printed_lines([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
+    ranks = await add_source_facts(ranks)
     now = time.monotonic()
     tries = await find_failing_children(job.ranks, processes, ranks)
     # What comes and goes below who starts it moves nothing on.
@@ -306,66 +299,3 @@ async def _describe_starting(job: Job, processes: ProcessTable, ranks: Sequence[
     if not missing or any(one.launcher for p in parents if (one := processes.get(p or 0))):
         return ""
     return await describe_busy_parent([rank.pid for rank in job.ranks])
-
-
-async def _add_source_code(ranks: list[RankFacts]) -> list[RankFacts]:
-    """Return the ranks with what the job's own source says of where they are; those that are done
-    in time.
-    """
-    found: dict[RankId, RankFacts] = {}
-    with contextlib.suppress(TimeoutError):
-        await call_with_limit(
-            _read_source_code, ranks, found, limit=_SOURCE_LIMIT, key="source code"
-        )
-    return [found.get(facts.rank, facts) for facts in ranks]
-
-
-def _read_source_code(ranks: Sequence[RankFacts], found: dict[RankId, RankFacts]) -> None:
-    for facts in ranks:
-        found[facts.rank] = add_source_code(facts)
-    for facts in add_locks_of_others(list(found.values())):
-        found[facts.rank] = facts
-
-
-async def _add_output(ranks: list[RankFacts]) -> list[RankFacts]:
-    """Return the ranks with the last lines that each printed, where they go to a file of its own,
-    and when the last one came. In a file to which our own output goes as well, ours may be last.
-    """
-
-    def read() -> dict[RankId, tuple[tuple[str, ...], float | None]]:
-        pids = {facts.rank: facts.pid for facts in ranks if facts.looks}
-        printers = [PrintingRank(rank, pid) for rank, pid in pids.items()]
-        return {
-            rank: (lines, _age_of_output(pids[rank]))
-            for rank, lines in read_printed_lines(printers, beside=(1, 2)).items()
-        }
-
-    try:
-        found = await call_with_limit(read, limit=_OUTPUT_LIMIT, key="output")
-    except TimeoutError:
-        return ranks
-    now = time.monotonic()
-    return [
-        replace(
-            facts,
-            output=found[facts.rank][0],
-            last_line=found[facts.rank][0][-1],
-            last_line_at=None if (age := found[facts.rank][1]) is None else now - age,
-        )
-        if facts.rank in found
-        else facts
-        for facts in ranks
-    ]
-
-
-def _age_of_output(pid: int | None) -> float | None:
-    """Return how long ago a process wrote to the file that its output goes to, in seconds."""
-    times = []
-    for number in (1, 2):
-        path = f"/proc/{pid}/fd/{number}"
-        try:
-            if read_last_lines(path):
-                times.append(os.stat(path).st_mtime)
-        except OSError:
-            continue
-    return max(0.0, time.time() - max(times)) if times else None

@@ -23,6 +23,7 @@ from ..diagnosis.process.blocked_syscalls import (
     list_connected_pids,
 )
 from ..diagnosis.process.helper_processes import put_job_thread_first
+from ..diagnosis.process.pipe_writers import reads_words_of
 from ..diagnosis.process.process_snapshot import main_kernel
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals
 from ..evidence.look import Target, take_looks
@@ -129,6 +130,8 @@ def read_ranks_from_stacks(
     for pid, claim in found.items():
         if not claim.worker and pid in processes:
             one = processes[pid]
+            if pid in looks and reads_words_of(looks[pid], one.ppid):
+                continue
             if one.server is not None and not one.is_rank_of_server:
                 continue
             key = one.ppid, one.actor.partition(".")[0], _name_program(processes, one)

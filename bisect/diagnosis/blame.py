@@ -26,9 +26,10 @@ from .collectives.peer_calls import ROOTED
 from .first_failure import find_first_to_fail
 from .gpu_owners import find_ranks_held_by_gpu
 from .rank_connections import find_cut_connection
-from .rank_waits import POLLS, is_anonymous, sort_by_telling
+from .rank_waits import is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
+    await_their_starter,
     find_awaited_server,
     find_few_in_ring,
     find_missing_at_store,
@@ -37,6 +38,7 @@ from .standing_ranks import (
     hears_several,
     hears_who_comes,
     is_functional,
+    look_in_one_place,
     split_by_named_wait,
     wait_for_others,
 )
@@ -200,8 +202,8 @@ def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame |
 
 def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     """Return the ranks that ended early with status 0, where all others (two at least, and more
-    than have ended) look for something again and again in one place: a guess, that they look for
-    what these have not done. None where it is not so.
+    than have ended) look for something again and again in one place, or wait for who has started
+    them: a guess, that these were to do or to say that. None where it is not so.
     """
     unfinished = unfinished_ranks(case)
     ended = tuple(r.rank for r in unfinished if is_gone(r) and r.status == 0)
@@ -209,9 +211,7 @@ def _part_from_ended(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     still = {*candidates} - {*ended}
     if not ended or len(rest) < max(2, len(ended) + 1) or still != {r.rank for r in rest}:
         return None
-    places = {find_standing_place(case, one, with_lines=True) for one in rest}
-    (place,) = places if len(places) == 1 else (None,)
-    if place is None or place.kind not in POLLS or not place.may_be_for_peers:
+    if not (look_in_one_place(case, rest) or await_their_starter(case, rest)):
         return None
     return _Blame(ended, tuple(r.rank for r in rest))
 

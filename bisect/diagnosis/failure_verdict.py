@@ -37,7 +37,8 @@ from .causes.awaited import (
 )
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
-from .causes.pipes import PIPE_UNREAD
+from .causes.pipes import PIPE_UNREAD, SOCKET_UNREAD
+from .causes.processes import CHILD_PROGRAM
 from .causes.signs import find_blocked_processes, format_process
 from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
@@ -45,7 +46,7 @@ from .process.blocking_reason import ProcessContext, find_blocking_reason
 from .process.frames import format_innermost_frame
 from .process.process_snapshot import find_descendants, merge_looks, put_thread_first
 from .rank_waits import is_anonymous
-from .server_parts import blame_dead_helper, blame_part_of_server
+from .server_parts import blame_dead_helper, blame_part_of_server, is_kept_by_others
 from .single_ranks import is_gone
 from .verdict_skeleton import best_rung, make_verdict_skeleton
 from .wait_graph import WaitGraph
@@ -124,7 +125,7 @@ def _name_in_cause(cause: Cause, names: Mapping[int, str]) -> Cause:
 
 MOST_CANDIDATES = 5
 # Causes that say of another process that it stands still: why it does is asked of that one.
-_STANDS_STILL = (CHILD_STUCK, BESIDE_STUCK, WORKER_STUCK)
+_STANDS_STILL = (CHILD_STUCK, BESIDE_STUCK, WORKER_STUCK, CHILD_PROGRAM)
 
 
 def find_candidates(case: Case, graph: WaitGraph, verdict: Verdict) -> tuple[Candidate, ...]:
@@ -324,7 +325,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and (cause.id in _STANDS_STILL or _is_for_a_stage(scene, cause)):
+    elif cause is not None and (cause.id in _STANDS_STILL or _is_for_another(case, scene, cause)):
         cause = _find_cause_of_child(case, scene, failed, cause) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -367,10 +368,20 @@ def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause 
     return None if cause is None or cause.id == THREAD_STUCK else cause
 
 
-def _is_for_a_stage(scene: Scene, cause: Cause) -> bool:
-    """Return whether the subject waits until the next stage of a pipeline of programs reads."""
-    wait = scene.verdict.waits_for
-    return cause.id == PIPE_UNREAD and wait is not None and wait.pid in scene.beside
+def _is_for_another(case: Case, scene: Scene, cause: Cause) -> bool:
+    """Return whether the subject waits until another process reads: the next stage of a pipeline of
+    programs, or one that is kept from it by what is none of the job's processes.
+    """
+    wait, subject = scene.verdict.waits_for, scene.subject
+    if cause.id not in (PIPE_UNREAD, SOCKET_UNREAD) or wait is None or subject is None:
+        return False
+    if cause.id == PIPE_UNREAD and wait.pid in scene.beside:
+        return True
+    last = find_blocked_processes(scene)[-1].look
+    kept = scene.graph.waits.get((subject.rank, last.pid)) if scene.graph is not None else None
+    family = {look.pid for look in scene.children} | {one.pid for one in case.ranks}
+    is_kept = is_kept_by_others(kept, family) or (kept is not None and kept.kind == "sleep")
+    return last.pid != subject.pid and is_kept
 
 
 def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:

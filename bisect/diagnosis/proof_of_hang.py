@@ -8,6 +8,7 @@ ranks out of step, a peer that does not exist.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 
@@ -17,10 +18,11 @@ from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Verdict, Wait
 from ..base.words import format_seconds
-from .process.blocked_syscalls import POLL_CALLS, list_awaited_pids
+from .process.blocked_syscalls import OPEN_CALLS, POLL_CALLS, list_awaited_pids
 from .process.frames import serves_multiprocessing
-from .process.helper_processes import has_failed
-from .process.request_threads import has_client_inside
+from .process.helper_processes import has_failed, is_halted
+from .process.process_snapshot import main_kernel
+from .process.request_threads import has_client_inside, list_unanswered_clients
 from .process.time_limits import LONGEST_LIMIT, gives_up_a_lock, is_asleep, read_time_left
 from .single_ranks import is_gone
 from .snapshot import Snapshot
@@ -98,7 +100,10 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
         if any(ProcessId(facts.host, pid) in own for pid in heard):
             return ""
     own_looks = [look for facts in living for look in _list_own_looks(facts)]
-    if has_client_inside(own_looks, living[0].environment.get("MASTER_PORT", "") if living else ""):
+    store_port = living[0].environment.get("MASTER_PORT", "") if living else ""
+    if has_client_inside(own_looks, store_port) or list_unanswered_clients(own_looks, store_port):
+        return ""
+    if any(is_kept_from_work(look, own_looks) for look in own_looks):
         return ""
     found = [
         describe_listening(looks, facts.environment.get("MASTER_PORT", ""))
@@ -106,6 +111,49 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
         if (looks := _list_own_looks(facts))
     ]
     return found[0] if found and len(found) == len(living) and all(found) else ""
+
+
+_NEAR = 3  # frames from where it sleeps: what is called further out is the job, not its handling
+_FULL = re.compile(r"(?:anon_|fifo_)?pipe_write")  # where room in a pipe is waited for
+_ASKS = (re.compile(r"(?:^|/)http/client\.py$"), frozenset(["begin", "getresponse"]))
+
+
+def is_kept_from_work(look: Look, family: Sequence[Look]) -> bool:
+    """Return whether a process of a server does not wait for its next piece of work, whoever else
+    listens: it is stopped, waits for the lock on a file, for the other end of a pipe with a name,
+    for room in a full pipe, for the answer to a request of its own, or sleeps below an `except`.
+    The turn to accept may be a lock on a file that another one of its `family` has.
+    """
+    task = main_kernel(look)
+    call = task.syscall if task is not None else None
+    if look.state in ("Z", "X", ""):
+        return False
+    if is_halted(look) or task is None or call is None or look.state == "R":
+        return is_halted(look)
+    if call.name in OPEN_CALLS or _FULL.fullmatch(task.wchan.partition(".")[0]):
+        return task.state == "S" and bool(task.wchan)
+    if call.name == "flock":
+        takes_turns = {one.pid for one in family if waits_for_requests(one)}
+        holders = {one.holder for one in look.locks if one.waiting}
+        return not holders <= takes_turns
+    return _tries_again(look) or _awaits_an_answer(look)
+
+
+def _awaits_an_answer(look: Look) -> bool:
+    main = look.main
+    file, names = _ASKS
+    return main is not None and any(
+        file.search(frame.file) and frame.name.rpartition(".")[2] in names for frame in main.frames
+    )
+
+
+def _tries_again(look: Look) -> bool:
+    """Return whether a process sleeps below an `except` of its own code: what it has asked for
+    failed.
+    """
+    frames = look.main.frames if look.main is not None else ()
+    own = [frame for frame in frames if not frame.native][:_NEAR]
+    return is_asleep(look) and any(frame.handler for frame in own)
 
 
 def find_kept_outside(snapshot: Snapshot, server: Collection[int]) -> RankId | None:

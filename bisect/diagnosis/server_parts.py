@@ -17,14 +17,14 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
 from ..base.process_roles import find_server_process
 from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Edge, Verdict, Where
+from ..base.verdict_facts import Edge, Verdict, Wait, Where
 from .call_site import find_call
 from .case import Case
 from .causes.signs import describe_exit_status
 from .causes.workers import CHILD_DIED
 from .process.blocked_syscalls import POLL_CALLS, READ_CALLS
 from .process.frames import format_innermost_frame
-from .process.helper_processes import find_dead_helper
+from .process.helper_processes import find_dead_helper, is_halted
 from .process.process_snapshot import merge_looks
 from .process.request_threads import waits_for_others
 from .proof_of_hang import waits_for_requests
@@ -137,9 +137,45 @@ def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part 
         for looks in facts.children:
             if looks and looks[-1].pid == pid:
                 role = find_server_process(looks[-1].command)
-                is_part = role is not None and role.is_spawned and not role.is_rank
-                return _Part(facts.rank, looks, role.name, pid) if role and is_part else None
+                if role is not None and role.is_spawned and not role.is_rank:
+                    return _Part(facts.rank, looks, role.name, pid)
+                return _find_titled_part(pid, case, graph) if role is None else None
     return None
+
+
+def _find_titled_part(first: int, case: Case, graph: WaitGraph) -> _Part | None:
+    """Return the last of the processes that wait for one another from `first` on, below a program
+    that is no rank of several, where each has given itself a title (setproctitle) and the last one
+    is stopped, or kept by what is none of them: a server of the user's own consists of such parts.
+    None for any other one.
+    """
+    (facts, *others), links = case.ranks, graph.list_awaited()
+    known = {looks[-1].pid: looks for looks in facts.children if looks}
+    way, pid = list[int](), first
+    while pid in known and pid not in way:
+        way.append(pid)
+        following = links.get(ProcessId(facts.host, pid))
+        pid = following.pid if following is not None and following.host == facts.host else 0
+    parts = [pid for pid in way if has_title(known[pid][-1].command)]
+    view = merge_looks(known[way[-1]]) if way else None
+    if others or len(parts) < len(way) or view is None or view.running:
+        return None
+    wait = graph.waits.get((facts.rank, way[-1]))
+    if not (is_halted(view.look) or is_kept_by_others(wait, {*known, facts.pid})):
+        return None
+    return _Part(facts.rank, known[way[-1]], _name_role(view.look), first)
+
+
+# What a process is kept by that does not go on: no work that is to come to it.
+_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel"])
+
+
+def is_kept_by_others(wait: Wait | None, family: Collection[int | None]) -> bool:
+    """Return whether a process waits for what none of its job's processes (`family`) is to give."""
+    if wait is None:
+        return False
+    outside = wait.kind in ("socket", "lock", "pipe") and bool(wait.what)
+    return wait.kind in _KEPT_BY or (outside and wait.pid not in family)
 
 
 def _follow(

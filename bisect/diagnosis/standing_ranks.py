@@ -130,6 +130,26 @@ def _waits_untaken(one: RankWait, server: RankWait) -> bool:
     )
 
 
+def look_in_one_place(case: Case, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether all of these look for something again and again in one place."""
+    places = {find_standing_place(case, one, with_lines=True) for one in ranks}
+    (place,) = places if len(places) == 1 else (None,)
+    return place is not None and place.kind in POLLS and place.may_be_for_peers
+
+
+def await_their_starter(case: Case, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether all of these read what the process that started them is to send, over a pipe
+    or a pair of sockets, and that is no rank.
+    """
+    pids = {facts.pid for facts in case.ranks}
+    parents = {facts.looks[-1].ppid if facts.looks else 0 for facts in ranks}
+    waits = [case.rank_waits[facts.rank].own_wait for facts in ranks]
+    awaited = {
+        wait.pid if wait is not None and wait.kind in ("socket", "pipe") else None for wait in waits
+    }
+    return len(parents) == 1 and awaited == parents and not awaited & (pids | {0})
+
+
 _FEWEST_OF_A_STAR = 3  # ranks: of two that wait for each other nothing tells which is wrong
 
 

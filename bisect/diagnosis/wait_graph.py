@@ -111,6 +111,24 @@ class WaitGraph:
         """All edges."""
         return tuple(link.edge for link in self.links.values())
 
+    def list_awaited(self) -> dict[ProcessId, ProcessId]:
+        """Return by process the next one for which it waits, as the edges lead there: at once, or
+        by the one thing between them (a pipe, a connection, a lock). Of several the last one that
+        was drawn.
+        """
+        behind = {
+            edge.source: process
+            for edge in self.edges
+            if (process := self.nodes[edge.target].process) is not None
+        }
+        found = {}
+        for edge in self.edges:
+            source = self.nodes[edge.source].process
+            target = self.nodes[edge.target].process or behind.get(edge.target)
+            if source is not None and target is not None and source != target:
+                found[source] = target
+        return found
+
     def find_wait(self, rank: RankId, look: Look) -> Wait:
         """Return what a process waits for: what the verdict has found; of one that it did not come
         to what this look at it tells.

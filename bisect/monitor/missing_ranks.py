@@ -30,6 +30,7 @@ from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_history import SILENT
 from ..diagnosis.process.blocked_syscalls import list_connected_pids
 from ..diagnosis.process.helper_processes import has_failed
+from ..diagnosis.process.pipe_writers import reads_words_of
 from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
@@ -427,7 +428,9 @@ def _find_ranks(program: RankFacts) -> list[RankFacts]:
 
 
 def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[Look]]]:
-    """Return by their numbers the programs that another one has started, alike but for these."""
+    """Return by their numbers the programs that another one has started, alike but for these; none
+    that get their work from it.
+    """
     families: dict[str, list[Sequence[Look]]] = {}
     started = [looks for looks in program.children if looks and looks[-1].ppid == program.pid]
     for looks in started:
@@ -437,6 +440,7 @@ def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[
     found = {
         number_programs([looks[-1].command for looks in members], ended): members
         for members in families.values()
+        if not any(reads_words_of(looks[-1], program.pid) for looks in members)
     }
     return {told.numbers: members for told, members in found.items() if told is not None}
 

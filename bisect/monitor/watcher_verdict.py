@@ -381,9 +381,13 @@ async def judge_from_outside(
     """Return the verdict on a job of which no rank has spoken, and what it rests on; `restarted`:
     what has ended again and again below it; `silent_hosts`: those that do not answer the launcher.
     """
+    # Not at the top: nearly all jobs end well, and the watcher starts beside them.
+    from ..collect.source_facts import add_printed_lines, add_source_facts
+
     ranks, said = outside.facts(started), tuple[str, ...]()
     if outside.rank_of and ended in NOTHING_MOVES:
         ranks, said = await _ask_libraries(ranks, started)
+    ranks = await add_source_facts(await add_printed_lines(ranks))
     now = time.monotonic()
     facts = JobFacts(
         ended=ended,

@@ -475,3 +475,18 @@ def test_below_a_watch_of_ours_it_is_the_command_that_is_meant() -> None:
     assert [rank.pid for rank in alone.ranks] == [100]
     processes = table(front, command, *numbered(LAUNCHER, "train.py", "%"))
     assert len(find_job_of_process([], processes, 90, unread=()).ranks) == 3
+
+
+def test_programs_that_read_what_their_starter_writes_to_them_are_its_workers() -> None:
+    """Whatever number they are given: a rank has the input of who has started it."""
+    processes = table(LAUNCHER, *numbered(LAUNCHER, "worker.py", "--worker-id=%"))
+
+    def looks(fd: int) -> dict[int, Look]:
+        pipes = {n: (Descriptor(fd, "pipe", f"pipe:[{n}]", other_ends=(100,)),) for n in range(3)}
+        return {
+            101 + n: look("serve worker.py:9", pid=101 + n, call="read", descriptors=pipes[n])
+            for n in range(3)
+        }
+
+    assert read_ranks_from_stacks(processes, looks(0)) == []
+    assert [rank.number for rank in read_ranks_from_stacks(processes, looks(5))] == [0, 1, 2]

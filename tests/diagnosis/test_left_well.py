@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.checkpoints import UserStep
-from hangbisect.base.process_facts import Look
+from hangbisect.base.identity import RankId
+from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.first_failure import find_first_to_fail
@@ -174,3 +175,20 @@ def test_an_end_without_words_is_noticed_late(later: float, named: tuple[int, ..
     """An error is timed by the rank itself, an end by whoever looks: it may have come first."""
     ranks = [gone(0, 1, left_at=10.0 + later), gone(1, 1, WRONG, left_at=10.0)]
     assert find_first_to_fail(ranks) == named
+
+
+def test_workers_that_wait_for_their_engine_wait_for_the_one_that_has_ended() -> None:
+    """Their engine is no rank, and waits for what that one was to answer: a guess."""
+    pair = Socket(9, "unix", peer_pids=(77,), peer_names=("python",))
+    frames = ("Connection._recv STD/multiprocessing/connection.py:395", "work engine.py:5")
+    pipe = (Descriptor(4, "socket", "socket:[9]", socket=pair),)
+    reads = look(*frames, call="read", descriptors=pipe, sockets=(pair,), ppid=77)
+
+    def culprit(*looks: Look) -> tuple[RankId, ...]:
+        ranks = [gone(1, 0), *(still(n, one) for n, one in zip((0, 2, 3), looks, strict=True))]
+        about = job("late", 4, pipeline="", command=("python", "engine.py"))
+        return judge_job(about, sorted(ranks, key=lambda one: one.rank)).ranks.culprit
+
+    assert culprit(reads, reads, reads) == (1,)
+    elsewhere = look("load engine.py:9", call="flock", ppid=77)
+    assert culprit(reads, reads, elsewhere) != (1,)

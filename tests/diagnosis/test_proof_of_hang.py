@@ -244,3 +244,56 @@ def test_a_lock_file_that_was_left_proves_nothing_where_it_is_given_up_in_time()
         )
         waits = replace(asks, threads=(replace(main, frames=frames),))
         assert bool(proof(rank(0, ALL_REDUCE), rank(1, waits))) is proves
+
+
+def test_a_server_one_of_whose_processes_is_kept_from_its_work_does_not_wait_for_work() -> None:
+    """Whoever listens, what is behind it stands still, and no client can help that."""
+
+    def served(*children: Look) -> str:
+        return describe_waiting_for_work(
+            [rank(0, EVENT_LOOP, children=tuple((one,) for one in children))]
+        )
+
+    opens = look("load s.py:3", pid=300, call="openat", wchan="wait_for_partner")
+    full = look("send s.py:3", pid=300, call="write", wchan="anon_pipe_write")
+    stopped = look("work s.py:3", pid=300, call="", state="T")
+    asks = look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse.begin STD/http/client.py:325",
+        "load s.py:3",
+        pid=300,
+        call="recvfrom",
+    )
+    sleeps = look("wait_for_health s.py:3", pid=300, call="clock_nanosleep")
+    below = replace(sleeps.threads[0].frames[0], handler="except URLError")
+    tries = replace(sleeps, threads=(replace(sleeps.threads[0], frames=(below,)),))
+    for one in (opens, full, stopped, asks, tries):
+        assert served(one) == ""
+    idle = look("get s.py:3", pid=300, call="read", wchan="anon_pipe_read")
+    assert served(idle, sleeps)
+
+
+def test_the_turn_to_accept_may_be_a_lock_that_another_worker_has() -> None:
+    accepts = look("accept STD/socket.py:295", pid=300, call="accept4", sockets=(LISTENS,))
+
+    def served(holder: int) -> str:
+        lock = FileLock("/tmp/accept.lock", 5, holder)
+        waits = look("serve s.py:3", pid=301, call="flock", locks=(lock,))
+        return describe_waiting_for_work(
+            [rank(0, look("pause s.py:9", call="pause"), children=((accepts,), (waits,)))]
+        )
+
+    assert served(300)
+    assert served(4711) == ""
+
+
+def test_a_server_that_has_heard_a_request_and_said_nothing_does_not_wait_for_one() -> None:
+    taken = Socket(9, "tcp", "127.0.0.1:8000", "127.0.0.1:5", "ESTABLISHED", received=90, sent=0)
+
+    def served(one: Socket) -> str:
+        return describe_waiting_for_work([rank(0, replace(EVENT_LOOP, sockets=(LISTENS, one)))])
+
+    assert served(taken) == ""
+    assert served(replace(taken, sent=200))  # a connection that is kept for the next request
+    assert served(replace(taken, received=0))
+    assert served(replace(taken, local="127.0.0.1:9"))  # one that it has made itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.identity import UnknownRank
-from hangbisect.base.process_facts import Descriptor, Look, Socket
+from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.server_roles import find_roles, find_titles
@@ -108,3 +108,57 @@ def test_numbered_ranks_are_told_by_the_titles_that_they_gave_themselves() -> No
     assert find_titles([titled(0, "ray::Trainer.fit"), titled(1, "VLLM::Worker_TP1")]) == {}
     words = [waits_for_the_engine(0)]
     assert find_titles([replace(words[0], looks=(look("f train.py:1"),))]) == {}
+
+
+# ---- a server of the user's own, whose parts have titles -----------------------------------------
+
+
+def reads_from(pid: int, *, own: int, parent: int, title: str = "", file: str = "serve.py") -> Look:
+    pair = Socket(own, "unix", state="ESTABLISHED", peer_pids=(pid,), peer_names=("python",))
+    end = Descriptor(5, "socket", f"socket:[{own}]", socket=pair)
+    command = (title,) if title else ("python", file)
+    return look(
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        f"run {file}:9",
+        pid=own,
+        ppid=parent,
+        call="read",
+        descriptors=(end,),
+        sockets=(pair,),
+        command=command,
+    )
+
+
+def front(*parts: Look, world: int = 1) -> Verdict:
+    """A program whose parts wait for one another: the first one for `parts[0]`, and so on."""
+    main = reads_from(parts[0].pid, own=100, parent=1)
+    ranks = [rank(0, main, main, children=tuple((one, one) for one in parts))]
+    ranks += [rank(n, look("train.step train.py:3"), pid=900 + n) for n in range(1, world)]
+    verdict, _ = judge_snapshot(JobFacts(ended="still", world_size=world), Snapshot(ranks))
+    return verdict
+
+
+ENGINE_PART = reads_from(302, own=301, parent=100, title="textserve::Engine")
+STOPPED = look(
+    "run_stage serve.py:28", pid=302, ppid=301, call="", state="T", command=("textserve::PP2",)
+)
+
+
+def test_the_last_part_of_a_program_is_named_where_it_is_kept_by_what_is_no_part_of_it() -> None:
+    verdict = front(ENGINE_PART, STOPPED)
+    assert verdict.ranks.culprit == (UnknownRank("n01", 302),)
+    assert verdict.ranks.waiting == (0,)
+    assert verdict.where[0].role == "textserve::PP2"
+    assert verdict.cause is not None
+    assert verdict.cause.id == "stopped"
+    lock = FileLock("/tmp/cache.lock", 5, 4711, "indexer")
+    waits = replace(STOPPED, state="S", kernel=look(pid=302, call="flock").kernel, locks=(lock,))
+    assert front(ENGINE_PART, waits).ranks.culprit == (UnknownRank("n01", 302),)
+
+
+def test_parts_without_a_title_and_those_that_wait_for_work_belong_to_their_program() -> None:
+    plain = replace(STOPPED, command=("python", "serve.py"))
+    assert front(ENGINE_PART, plain).ranks.culprit == (0,)
+    idle = reads_from(301, own=302, parent=301, title="textserve::PP2")
+    assert front(ENGINE_PART, idle).ranks.culprit == (0,)
+    assert front(STOPPED, world=2).ranks.culprit != (UnknownRank("n01", 302),)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hangbisect.base.process_facts import Look, Socket
+from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
@@ -329,3 +329,19 @@ def test_shells_with_numbers_are_no_ranks() -> None:
     shells = (replace(numbered(107 + n, ""), command=("bash", "part.sh", str(n))) for n in (0, 1))
     before = program(*shells)
     assert taken(before)[1].ranks == (before,)
+
+
+def test_workers_that_read_what_their_script_writes_to_them_are_no_ranks() -> None:
+    """Each waits for its next request, at the pipe that it was given as its standard input."""
+
+    def reads(pid: int, number: int, fd: int, *ends: int) -> Look:
+        pipe = (Descriptor(fd, "pipe", f"pipe:[{pid}]", other_ends=ends),)
+        return numbered(pid, f"worker.py {number}", call="read", descriptors=pipe)
+
+    before = program(reads(107, 0, 0, MAIN), reads(108, 1, 0, MAIN))
+    assert taken(before)[1].ranks == (before,)
+    for ranks in (
+        (reads(107, 0, 5, MAIN), reads(108, 1, 5, MAIN)),
+        (reads(107, 0, 0), reads(108, 1, 0)),
+    ):
+        assert [one.pid for one in taken(program(*ranks))[1].ranks] == [107, 108]

@@ -10,6 +10,7 @@ from ...base.process_facts import Look, Socket, tries_to_connect
 from ..process.blocked_syscalls import POLL_CALLS
 from ..process.frames import format_frame
 from ..process.pipe_writers import only_main_thread_acts
+from ..process.request_threads import takes_connections
 from ..single_ranks import is_gone
 from .awaited import asks_a_manager, asks_a_process_beside, what_is_beside_stands_still
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -307,9 +308,13 @@ _not_in_the_cache = ended_with(
 
 
 def _asks_itself(scene: Scene) -> Found | None:
-    """A process waits for the answer of a port at which it listens itself, in code of Python's."""
+    """A process waits for the answer of a port at which it listens itself, in code of Python's. An
+    event loop that only waits takes the request meanwhile.
+    """
     view, socket = scene.view, scene.blocking
     if view is None or view.running or socket is None or scene.group is not None:
+        return None
+    if view.main is not None and takes_connections(view.main):
         return None
     caller = view.call.caller if view.call is not None else ""
     if caller and not CODE_OF_PYTHON.search(caller):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from ...base.addresses import is_talking
-from ...base.process_facts import Descriptor, Look, PipeEnd, waits_at_queue
+from ...base.process_facts import Descriptor, Look, waits_at_queue
 from ..process.blocked_syscalls import POLL_CALLS, list_awaited_pids
-from ..process.frames import format_frame, is_service_thread, unqualified_name
+from ..process.frames import format_frame
 from ..process.helper_processes import find_thread_for_room
 from ..process.process_snapshot import ProcessSnapshot
 from ..process.request_threads import has_client_inside, takes_connections
@@ -28,20 +28,18 @@ from .signs import (
 )
 
 PIPE_UNREAD = "pipe-unread"
+SOCKET_UNREAD = "socket-unread"
 _WRITES = re.compile(r"writev?|pwritev2|send(?:to|msg|mmsg|file)|v?m?splice")
-_READ_OUTPUT = frozenset(["communicate", "_communicate", "check_output"])
-_READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
+READS = re.compile(r"readv?|preadv2|recv(?:from|msg)|splice")
 _ACCEPTS = re.compile(r"accept4?")
 _MESSAGES = re.compile(r"msgrcv|mq_timedreceive")
 _OPENS = re.compile(r"openat2?|open")
-_TRUST_IF_A_THREAD_WORKS = 0.65  # a thread of the reader may be who writes
-_TRUST_IF_IT_MAY_END = 0.65  # what has the writing end may be at work, and end
 # Of Linux 5.x and 6.x: where room in a full pipe, and a partner for a fifo, are waited for.
 _PIPE_IS_FULL = ("pipe_write", "anon_pipe_write", "fifo_pipe_write")
 _NO_PARTNER = ("wait_for_partner", "fifo_open")
 
 
-def _list_uses(
+def list_uses(
     scene: Scene, calls: re.Pattern[str], kinds: tuple[str, ...], polls: bool = False
 ) -> Iterator[tuple[ProcessSnapshot, Descriptor]]:
     """Yield the processes that wait in one of `calls`, with the descriptor that it is about, the
@@ -69,8 +67,8 @@ def _polls_for_one(view: ProcessSnapshot) -> bool:
 def _using(
     scene: Scene, calls: re.Pattern[str], kinds: tuple[str, ...]
 ) -> tuple[ProcessSnapshot, Descriptor] | None:
-    """Return the first of `_list_uses`."""
-    return next(_list_uses(scene, calls, kinds), None)
+    """Return the first of `list_uses`."""
+    return next(list_uses(scene, calls, kinds), None)
 
 
 def _find_other_holders(view: ProcessSnapshot, one: Descriptor) -> tuple[int, ...]:
@@ -118,7 +116,35 @@ def _somebody_should_read(scene: Scene) -> Found | None:
     if not others:
         return Found("only it itself has the other end", {"reader": "nobody but itself"})
     who = _process(scene, others[0])
+    gone = _find_ended_reader(scene, found[0], found[1], others)
+    if gone is not None:
+        how = describe_exit_status(gone.status) if gone.status else "has ended with status 0"
+        ended = f"{format_process(gone)} {how}"
+        reader = f"{who}, which reads another one; {ended}, and may be who was to read it"
+        return Found(
+            f"{who} has the other end, and reads another pipe; {ended}", {"reader": reader}
+        )
     return Found(f"{who} has the other end and does not read", {"reader": who})
+
+
+def _find_ended_reader(
+    scene: Scene, view: ProcessSnapshot, pipe: Descriptor, others: tuple[int, ...]
+) -> Look | None:
+    """Return the last child of a writer that has ended (a zombie), where all who have the other end
+    of its pipe read another one: they were forked later, and have inherited it. None else.
+    """
+    families = scene.subject.children if scene.subject is not None else ()
+    last = [looks[-1] for looks in families if looks]
+    dead = [one for one in last if one.state == "Z" and one.ppid == view.look.pid]
+    holders = [one for one in scene.workers if one.look.pid in others]
+    elsewhere = (
+        READS.fullmatch(one.call_name) is not None
+        and all(used.path != pipe.path for used in find_used_descriptors(scene, one))
+        for one in holders
+    )
+    if not dead or len(holders) < len(others) or not all(elsewhere):
+        return None
+    return max(dead, key=lambda one: (one.status not in (None, 0), one.pid))
 
 
 def _opens_a_fifo(scene: Scene) -> Found | None:
@@ -142,7 +168,7 @@ def _fifo_in_open(scene: Scene) -> Found | None:
 
 def _reads_a_pipe_of_its_own(scene: Scene) -> Found | None:
     """A process waits in read() on a pipe of which only it has the writing end."""
-    found = _using(scene, _READS, ("pipe", "fifo"))
+    found = _using(scene, READS, ("pipe", "fifo"))
     if found is None or not found[1].other_ends or _find_other_holders(*found):
         return None
     view, one = found
@@ -154,147 +180,6 @@ def _reads_a_pipe_of_its_own(scene: Scene) -> Found | None:
 def _reads_from_nobody(scene: Scene) -> Found | None:
     """A process waits for the other end of a pipe that nobody else has open."""
     return _opens_a_fifo(scene) or _reads_a_pipe_of_its_own(scene)
-
-
-def _end_of_who_is_gone(
-    scene: Scene,
-) -> tuple[ProcessSnapshot, Descriptor, tuple[Look, ...]] | None:
-    """Return the process that reads a pipe, the pipe, and the dead children of that process."""
-    families = scene.subject.children if scene.subject is not None else ()
-    gone = [looks[-1] for looks in families if looks and looks[-1].state == "Z"]
-    for view, one in _list_uses(scene, _READS, ("pipe", "fifo"), polls=True) if gone else ():
-        dead = tuple(look for look in gone if look.ppid == view.look.pid)
-        if one.ends and dead:
-            return view, one, dead
-    return None
-
-
-def _reads_what_a_dead_child_was_to_write(scene: Scene) -> Found | None:
-    """A process reads a pipe, a child of it is dead, and the writing end is open only in who does
-    not write: itself, idle children, orphans of the dead one.
-    """
-    found = _end_of_who_is_gone(scene)
-    if found is None:
-        return None
-    view, one, dead = found
-    others = [end for end in one.ends if end.pid != view.look.pid]
-    if not all(_only_keeps_it_open(scene, view, end, dead) for end in others):
-        return None
-    gone = next((d for d in dead if d.status), dead[0])
-    how = describe_exit_status(gone.status) if gone.status is not None else "has ended"
-    keepers = [_format_end(end, view.look.pid) for end in one.ends]
-    values = {
-        "reader": format_owner(scene, view),
-        "pipe": format_descriptor(one),
-        "writer": f"{format_process(gone)} {how}",
-        "keepers": ", ".join(dict.fromkeys(keepers)),
-        "place": format_place(view),
-    }
-    words = (
-        f"{format_owner(scene, view)} reads {format_descriptor(one)}, whose writing end is open "
-        f"in {values['keepers']}; {values['writer']}, and is a zombie"
-    )
-    return Found(words, values, 1.0 if _all_others_wait(view) else _TRUST_IF_A_THREAD_WORKS)
-
-
-def _reads_an_output_without_end(scene: Scene) -> Found | None:
-    """A process reads the output of a program that has ended, in subprocess, to its end; only
-    processes that it did not start itself have the writing end.
-    """
-    families = scene.subject.children if scene.subject is not None else ()
-    gone = [looks[-1] for looks in families if looks and looks[-1].state == "Z"]
-    for view in reversed(find_blocked_processes(scene)) if gone else ():
-        dead = [one for one in gone if one.ppid == view.look.pid]
-        outputs = view.call.descriptors if view.call is not None else ()
-        ends = [end for one in outputs for end in one.ends]
-        strange = all(view.look.pid not in (end.pid, end.ppid) for end in ends)
-        if not dead or not outputs or not strange or not all(map(_is_held_pipe, outputs)):
-            continue
-        if view.call is None or view.call.timeout is not None or not _reads_to_the_end(view):
-            continue
-        started = max(dead, key=lambda one: one.pid)
-        values = {
-            "reader": format_owner(scene, view),
-            "pipe": format_descriptor(outputs[0]),
-            "writer": f"{format_process(started)}, whose output that is, has ended",
-            "keepers": ", ".join(dict.fromkeys(_format_end(end, view.look.pid) for end in ends)),
-            "place": format_place(view),
-        }
-        words = (
-            f"{values['reader']} reads {values['pipe']} to its end, which is open in "
-            f"{values['keepers']}; {values['writer']}"
-        )
-        return Found(words, values, _TRUST_IF_IT_MAY_END)
-    return None
-
-
-def _is_held_pipe(one: Descriptor) -> bool:
-    return one.kind == "pipe" and bool(one.ends)
-
-
-def _reads_to_the_end(view: ProcessSnapshot) -> bool:
-    """Return whether a process is in subprocess.run() or the like, which ends with the output."""
-    return any(
-        frame.file.endswith("/subprocess.py") and unqualified_name(frame.name) in _READ_OUTPUT
-        for frame in view.frames
-    )
-
-
-def _reads_what_nobody_ends(scene: Scene) -> Found | None:
-    """A process reads a pipe, its child that was to write is dead, and those who have the end do
-    not write; or have it as the output of that child.
-    """
-    return _reads_what_a_dead_child_was_to_write(scene) or _reads_an_output_without_end(scene)
-
-
-def _format_end(end: PipeEnd, reader: int) -> str:
-    who = "the reader itself" if end.pid == reader else f"{end.name or 'process'} ({end.pid})"
-    return f"{who} as descriptor {end.fd}"
-
-
-def _only_keeps_it_open(
-    scene: Scene, view: ProcessSnapshot, end: PipeEnd, dead: tuple[Look, ...]
-) -> bool:
-    """Return True for who has inherited the writing end of a pipe, and does not write."""
-    if end.fd <= 2:
-        return False  # its output goes there
-    worker = next((w for w in scene.workers if w.look.pid == end.pid), None)
-    if worker is not None and worker.look.ppid in scene.job_pids:
-        waits = worker.call is not None and _READS.fullmatch(worker.call_name) is not None
-        used = find_used_descriptors(scene, worker) if waits and not worker.running else ()
-        return any(view.look.pid in list_other_ends(one) for one in used)
-    # Its parent is dead: of the same program, for it was forked.
-    orphan = end.ppid not in scene.job_pids and (
-        worker is not None or end.pid not in scene.job_pids
-    )
-    idle = worker is None or not worker.running
-    return orphan and idle and any(end.name == one.name for one in dead)
-
-
-def _all_others_wait(view: ProcessSnapshot) -> bool:
-    """Return True if no other thread of Python's of a process is at work: it might write."""
-    tasks = {task.tid: task for task in view.look.kernel}
-    for thread in view.threads:
-        if thread is view.main or is_service_thread(thread):
-            continue
-        task = tasks.get(thread.os_id or 0)
-        call = task.syscall if task is not None else None
-        if call is None or call.name != "futex" or call.timeout is not None:
-            return False
-    return True
-
-
-def _only_the_reader_has_it(scene: Scene) -> Found | None:
-    """Nobody but the reader has the writing end; it has no other thread or dead child."""
-    found = _end_of_who_is_gone(scene)
-    if found is None or any(end.pid != found[0].look.pid for end in found[1].ends):
-        return None
-    alone = len(found[0].look.kernel) == 1 and len(found[2]) == 1
-    if not alone:
-        return None
-    # Which end of the pipe is polled no call says.
-    reads = _READS.fullmatch(found[0].call_name) is not None
-    return Found("no other process has that end", trust=1.0 if reads else 0.9)
 
 
 def _sends_to_a_peer(scene: Scene) -> Found | None:
@@ -383,7 +268,7 @@ def _called_by(view: ProcessSnapshot) -> str:
             return f"a connection to {socket.local or one.path}"
         if socket is not None and socket.family.startswith("udp") and not socket.peer:
             return f"a datagram to {socket.local or one.path}"
-        if one.kind == "anon" and _READS.fullmatch(view.call_name):
+        if one.kind == "anon" and READS.fullmatch(view.call_name):
             return f"an event ({one.path.removeprefix('anon_inode:').strip('[]')})"
     return ""
 
@@ -396,7 +281,7 @@ def _sent_by(scene: Scene, view: ProcessSnapshot) -> str:
     others = {one.look.pid for one in find_blocked_processes(scene)} - {view.look.pid}
     if waits_at_queue(view.call, view.look.kernel):
         return _heard_in_turn(scene, view)
-    reads = _READS.fullmatch(view.call_name) or _polls_for_one(view)
+    reads = READS.fullmatch(view.call_name) or _polls_for_one(view)
     parent = view.look.ppid
     if not reads or parent in others or scene.users_frame(view.frames) is None:
         return ""
@@ -428,8 +313,7 @@ def its_peer_waits_in_turn(scene: Scene) -> Found | None:
         return None
     if not waits_at_queue(view.call, view.look.kernel):
         return None
-    words = _heard_in_turn(scene, view)
-    return Found(f"it waits for {words}") if words else None
+    return Found("") if _heard_in_turn(scene, view) else None
 
 
 def _is_connected(one: Descriptor, view: ProcessSnapshot) -> bool:
@@ -472,31 +356,7 @@ CAUSES = (
         references=("https://man7.org/linux/man-pages/man7/fifo.7.html",),
     ),
     KnownCause(
-        id="pipe-writer-gone",
-        title="whoever was to write into a pipe has ended, and others keep its end open",
-        signs=(
-            need(_reads_what_nobody_ends, 0.85),
-            also(_only_the_reader_has_it, 0.5, proves=True),
-        ),
-        why="In {place} {reader} reads {pipe}. {writer}; a reader sees the end of a pipe only when "
-        "nobody has its writing end open any more, and it still is in {keepers}.",
-        avoid=(
-            "look why it ended (its exit status, its own log): the reader only waits for it",
-            "close the writing end in the reader as soon as the child has it, and in what is "
-            "forked later (close_fds, os.set_inheritable(fd, False))",
-            "wait for the child as well as for the pipe: multiprocessing.connection.wait([pipe, "
-            "process.sentinel])",
-            "what a program leaves in the background gets outputs of its own (> FILE 2>&1, "
-            "stdout=subprocess.DEVNULL)",
-        ),
-        references=(
-            "pytorch/pytorch#189290",
-            "python/cpython#76116",
-            "https://man7.org/linux/man-pages/man7/pipe.7.html",
-        ),
-    ),
-    KnownCause(
-        id="socket-unread",
+        id=SOCKET_UNREAD,
         title="a peer does not read what it is sent",
         signs=(need(_sends_to_a_peer, 0.6), also(_peer_does_not_read, 0.55)),
         why="The buffers of its connection to {peer} are full, and {reader} does not read{behind}.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.command_words import starts_for_multiprocessing
+from ...base.command_words import has_title, starts_for_multiprocessing
 from ...base.process_facts import Look
 from ...base.process_roles import find_server_process
 from ...base.words import format_seconds
@@ -21,6 +21,7 @@ from .signs import (
 )
 
 # What an interruptible call waits in: nothing leaves it in state D but a freezer of cgroups v1.
+CHILD_PROGRAM = "child-program"
 _INTERRUPTIBLE = re.compile(
     r"hrtimer_nanosleep|do_nanosleep|futex_\w+|do_sys_poll|poll_schedule_timeout\S*|do_select"
     r"|do_epoll_wait|ep_poll|unix_stream_\w+|sk_wait_data|inet_csk_accept|(?:anon_)?pipe_\w+|do_wait"
@@ -197,7 +198,8 @@ def _awaited_program(scene: Scene) -> Look | None:
         scene.view.look.command[:1] if scene.view else ()
     ):
         return None  # a worker, not a program
-    if starts_for_multiprocessing(direct.command) or direct.is_forked:
+    is_worker = starts_for_multiprocessing(direct.command) or has_title(direct.command)
+    if is_worker or direct.is_forked:
         return None  # nor are the processes of multiprocessing, and what was only forked
     if _child_of_vfork(scene) is not None:
         return None  # none yet
@@ -323,7 +325,7 @@ CAUSES = (
         references=("https://man7.org/linux/man-pages/man2/vfork.2.html",),
     ),
     KnownCause(
-        id="child-program",
+        id=CHILD_PROGRAM,
         title="a rank waits for a program that it started, and the program does not end",
         signs=(
             need(_waits_for_a_program, 0.6),

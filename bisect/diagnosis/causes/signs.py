@@ -220,12 +220,7 @@ def find_blocked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
     if scene.view is None or scene.subject is None:
         return ()
     known = {**scene.beside, **{view.look.pid: view for view in scene.workers}}
-    nodes = scene.graph.nodes if scene.graph else {}
-    links = {
-        source: nodes[edge.target].process
-        for edge in (scene.graph.edges if scene.graph else ())
-        if (source := nodes[edge.source].process) is not None
-    }
+    links = scene.graph.list_awaited() if scene.graph else {}
     found = [scene.view]
     pid = _find_awaited_child(scene, known)
     while pid in known:

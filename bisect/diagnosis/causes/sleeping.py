@@ -11,8 +11,9 @@ from dataclasses import replace
 from ..process.blocked_syscalls import SLEEP_CALLS
 from ..process.frames import format_frame, frame_owner
 from ..process.time_limits import waits_anew
+from ..proof_of_hang import describe_listening
 from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .signs import frame_in, others_wait_for_it, raised_before
+from .signs import a_child_died, frame_in, others_wait_for_it, raised_before
 from .threads import find_catching_loop, find_side_threads
 
 _WAITS = r"(?:^|/)(?:threading|queue|signal|asyncio/\w+|selectors)\.py$|<frozen threading>"
@@ -93,7 +94,7 @@ def _left(scene: Scene) -> tuple[float, ...]:
     return tuple(c.timeout for c in calls if c.name in _PAUSES and c.timeout is not None)
 
 
-def _again_and_again(scene: Scene) -> Found | None:
+def pauses_again_and_again(scene: Scene) -> Found | None:
     """It sleeps for a short time, again and again, in the same place: two looks show two sleeps."""
     left, subject = _left(scene), scene.subject
     if not left or max(left) > _SHORT or subject is None:
@@ -101,6 +102,17 @@ def _again_and_again(scene: Scene) -> Found | None:
     if not any(waits_anew(*pair) for pair in itertools.pairwise(subject.looks)):
         return None
     return Found(f"it sleeps for {max(left):.3g} s at most, in the same place in every look")
+
+
+def _its_server_is_idle(scene: Scene) -> Found | None:
+    """It sleeps below an `except`, and a server that it has started waits for requests meanwhile:
+    where, is to be compared with what the loop asks.
+    """
+    frames = itertools.islice(scene.python, _NEAR)
+    if not any(frame.handler for frame in frames):
+        return None
+    idle = describe_listening(scene.children)
+    return Found(f"{idle}, and waits for requests meanwhile") if idle else None
 
 
 def _for_long(scene: Scene) -> Found | None:
@@ -111,7 +123,7 @@ def _for_long(scene: Scene) -> Found | None:
 
 def _in_a_handler(scene: Scene) -> Found | None:
     """Its source shows that it sleeps below an `except`: an exception was raised and caught."""
-    if _again_and_again(scene) is not None:
+    if pauses_again_and_again(scene) is not None:
         return None  # a loop that looks whether a file is there yet goes by exceptions as well
     own = itertools.dropwhile(lambda f: re.search(_WAITS, f.file) is not None, scene.python)
     for frame in itertools.islice(own, _NEAR):
@@ -197,9 +209,11 @@ CAUSES = (
         title="a rank sleeps and looks, again and again, for something that does not come",
         signs=(
             need(_pauses, 0.45),
-            need(_again_and_again, 0.4),
+            need(pauses_again_and_again, 0.4),
             also(others_wait_for_it, 0.2),
+            also(_its_server_is_idle, 0.1),
             unless(_wrote_of_a_failure),
+            unless(a_child_died),
         ),
         why="A loop in {place} waits for something (a file of another rank, say) that does not "
         "come. No system call says for what.",
@@ -217,7 +231,7 @@ CAUSES = (
             need(_sleeps_once, 0.5),
             also(_for_long, 0.3),
             also(others_wait_for_it, 0.2),
-            unless(_again_and_again),
+            unless(pauses_again_and_again),
             unless(_a_failure_was_caught),
         ),
         why="It sleeps in {place}. If it is to wait for better times after a failure, the failure "

@@ -9,16 +9,17 @@ from dataclasses import replace
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
-from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS
+from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS, list_awaited_pids
 from ..process.frames import (
     EXPORTERS,
     format_frame,
     frame_owner,
     is_service_thread,
+    serves_multiprocessing,
     unqualified_name,
 )
-from ..process.helper_processes import find_unread_child, is_to_be_given
-from ..process.loop_waits import describe_tasks
+from ..process.helper_processes import is_to_be_given
+from ..process.process_snapshot import ProcessSnapshot
 from ..thread_edges import list_locks
 from .deadlock import find_ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -28,6 +29,7 @@ from .signs import (
     blocks_its_own_loop,
     find_native_frame,
     format_place,
+    format_process,
     innermost_native_frames,
     innermost_python_frame,
     is_forked,
@@ -43,10 +45,7 @@ _HANDS_OVER = (
     (r"concurrent/futures/_base\.py", "result|wait"),
 )
 _OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
-_RESULT = (r"concurrent/futures/_base\.py", "result")
-_POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
-_LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
-_SELECTS = r"/selectors\.py"
+RESULT = (r"concurrent/futures/_base\.py", "result")
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
 _WAITS_TO_GET = {"futex", "accept", "accept4", *READ_CALLS, *POLL_CALLS}
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
@@ -65,7 +64,7 @@ def find_side_threads(scene: Scene) -> tuple[Thread, ...]:
 
 def _is_service(thread: Thread) -> bool:
     """Return True for a helper of a library; threads of a pool with a task are none."""
-    return is_service_thread(thread) and find_frame(thread.frames, *_RESULT) is None
+    return is_service_thread(thread) and find_frame(thread.frames, *RESULT) is None
 
 
 def _kernel(scene: Scene, thread: Thread) -> Kernel | None:
@@ -207,7 +206,7 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     python = tuple(frame for frame in scene.frames if not frame.native)[:4]
     found = (find_frame(python, file, name) for file, name in _HANDS_OVER)
     frame = next((frame for frame in found if frame is not None), None)
-    if frame is None or is_forked(view) or any(one.threads for one in scene.workers):
+    if frame is None or is_forked(view) or _list_givers(scene):
         return None  # a worker may be what is waited for
     if find_frame(python, _OF_PROCESSES) is not None:
         return None  # another process gives it: its Barrier and Event are on those of threads
@@ -219,6 +218,27 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
     does = "take from its full queue" if puts else "give"
     place = format_frame(frame)
     return Found(f"it waits in {place}", {"place": place, "does": does})
+
+
+def _list_givers(scene: Scene, wait_for_it: bool = False) -> list[ProcessSnapshot]:
+    """Return the processes below a rank that run Python, without the children that wait for it in
+    turn: those may give it something; or these children.
+    """
+    own = scene.subject.pid if scene.subject is not None else None
+    return [
+        one
+        for one in scene.workers
+        if one.threads and not serves_multiprocessing(one.frames)
+        if (one.look.ppid == own and list_awaited_pids(one.look) == {own}) is wait_for_it
+    ]
+
+
+def _waits_for_the_rank(scene: Scene) -> Found | None:
+    """A process that it has started waits for it in turn: to be heard, or to be told."""
+    view = next(iter(_list_givers(scene, wait_for_it=True)), None)
+    if view is None:
+        return None
+    return Found(f"{format_process(view.look)} waits for it in turn, in {format_place(view)}")
 
 
 def _wants_a_slot(scene: Scene) -> Found | None:
@@ -250,74 +270,6 @@ def _its_loop_takes_tasks(scene: Scene) -> Found | None:
     """The loop that waits takes tasks, and catches what they raise, as its source shows."""
     frame = find_catching_loop(scene)
     return Found(f"{format_frame(frame)} takes tasks") if frame is not None else None
-
-
-def _waits_for_a_result(scene: Scene) -> Found | None:
-    """A rank waits for the result of a task in a pool of threads."""
-    frame = scene.frame(*_RESULT)
-    return None if frame is None else Found(f"it waits in {format_frame(frame)}")
-
-
-def _pool_waits_for_results(scene: Scene) -> Found | None:
-    """Every thread of the pool waits for the result of another task."""
-    pool = [t for t in find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
-    waiting = [t for t in pool if find_frame(t.frames, *_RESULT) is not None]
-    if not pool or len(waiting) < len(pool):
-        return None
-    frame = next((f for f in waiting[0].frames if frame_owner(f, "") == "user"), None)
-    where = format_frame(frame) if frame is not None else "a task"
-    count = len(pool)
-    words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
-    return Found(f"{words} of the pool waits for another task in {where}", {"place": where})
-
-
-def _in_an_event_loop(scene: Scene) -> Found | None:
-    """A rank is in an event loop or a selector that waits without a time limit."""
-    view = scene.view
-    if view is None or view.call is None or view.running or scene.call not in POLL_CALLS:
-        return None
-    python = tuple(frame for frame in scene.frames if not frame.native)[:4]
-    frame = find_frame(python, _LOOP) or find_frame(python, _SELECTS)
-    if frame is None or view.call.timeout is not None:
-        return None
-    return Found(f"it waits in {scene.call} without a time limit, in {format_frame(frame)}")
-
-
-def _hears_only_itself(scene: Scene) -> Found | None:
-    """All that it listens to has its other end in the same process."""
-    view = scene.view
-    known = view.call.descriptors if view is not None and view.call is not None else ()
-    # What is anonymous (the epoll itself, an eventfd) is the process's own.
-    heard = [one for one in known if one.kind != "anon"]
-    if view is None or not heard:
-        return None
-    for one in heard:
-        socket = one.socket
-        ends = socket.peer_pids if socket is not None else one.other_ends
-        if not ends or set(ends) != {view.look.pid}:
-            return None
-    frame = next(
-        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
-    )
-    where = format_frame(frame) if frame is not None else format_place(view)
-    # A thread at work may be what is awaited: it wakes the loop by such a socket.
-    trust = 0.5 if find_side_threads(scene) else 1.0
-    unknown = "before 3.14 no Python tells which task awaits it"
-    values = {"place": where, "lost": unknown}
-    return Found("both ends of all that it listens to are its own", values, trust)
-
-
-def _its_tasks_await(scene: Scene) -> Found | None:
-    """Its Python (3.14 and later) tells which tasks stand still, and where."""
-    tasks = describe_tasks(scene.view.look) if scene.view is not None else ""
-    return Found(tasks, {"lost": tasks}) if tasks else None
-
-
-def _tasks_await_one_another(scene: Scene) -> Found | None:
-    """Its Python (3.14 and later) tells of tasks that each await the next, the last the first."""
-    ring = scene.view.look.task_ring if scene.view is not None else ()
-    way = " -> ".join(ring)
-    return Found(f"tasks await one another: {way}", {"ring": way}) if ring else None
 
 
 def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
@@ -376,13 +328,6 @@ def _a_rank_may_have_it(scene: Scene) -> Found | None:
     return None
 
 
-def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
-    """A child waits to write into what the loop has stopped to read."""
-    family = [(look,) for look in scene.children]
-    child = find_unread_child(scene.view.look.pid, family) if scene.view is not None else None
-    return None if child is None else Found(f"{child.name} ({child.pid}) waits to be read")
-
-
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -428,6 +373,7 @@ CAUSES = (
             need(_waits_to_be_given, 0.45),
             need(_its_giver_has_ended, 0.5),
             also(a_thread_ended, 0.5),
+            also(_waits_for_the_rank, 0.2),
             unless(_its_loop_takes_tasks),
             unless(blocks_its_own_loop),
             unless(_wants_a_slot),
@@ -456,49 +402,6 @@ CAUSES = (
             "semaphore.acquire(timeout=60): an error in place of silence",
         ),
         references=("https://docs.python.org/3/library/threading.html#semaphore-objects",),
-    ),
-    KnownCause(
-        id="pool-waits-for-itself",
-        title="a task in a pool of threads waits for another task of the same pool",
-        signs=(need(_waits_for_a_result, 0.35), need(_pool_waits_for_results, 0.65)),
-        why="In {place} a task waits for another one that no thread is free to begin: all threads "
-        "of the pool wait so.",
-        avoid=(
-            "a second pool for what tasks wait for, or more threads than tasks that wait",
-            "give all tasks to the pool from outside, and wait there",
-        ),
-        references=(
-            "https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor",
-        ),
-    ),
-    KnownCause(
-        id="event-loop",
-        title="an event loop waits for something that nobody will do",
-        signs=(
-            need(_in_an_event_loop, 0.4),
-            need(_hears_only_itself, 0.45),
-            also(no_other_thread_works, 0.4),
-            also(_its_tasks_await, 0.3),
-            unless(_its_child_waits_to_be_read),
-        ),
-        why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "
-        "lost, or never started ({lost}).",
-        avoid=(
-            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
-            "PYTHONASYNCIODEBUG=1 names tasks that were never awaited: slower",
-        ),
-        references=("fsspec/filesystem_spec#835", "fsspec/s3fs#369"),
-    ),
-    KnownCause(
-        id="tasks-await-one-another",
-        title="tasks of an event loop await one another",
-        signs=(need(_tasks_await_one_another, 0.9),),
-        why="Of the tasks {ring} each awaits the next, and none is done before that is.",
-        avoid=(
-            "let one of them await an asyncio.Event that the other sets, in place of that task",
-            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
-        ),
-        references=("https://docs.python.org/3/whatsnew/3.14.html#asyncio",),
     ),
     KnownCause(
         id="dead-owner",

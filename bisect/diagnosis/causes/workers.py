@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from ...base.command_words import has_title
 from ...base.process_facts import Look
 from ...base.words import format_bytes
 from ..process.blocked_syscalls import NOBODY_CONNECTED
 from ..process.frames import format_frame, serves_multiprocessing
-from ..process.helper_processes import is_idle_worker, is_to_be_given, waits_for_room
+from ..process.helper_processes import (
+    has_failed,
+    is_idle_worker,
+    is_to_be_given,
+    waits_for_room,
+)
 from ..process.process_snapshot import ProcessSnapshot
 from ..process.public_calls import find_group_wait
 from ..proof_of_hang import waits_for_requests
@@ -26,6 +32,7 @@ from .signs import (
     list_other_ends,
     parent_waits_for_workers,
 )
+from .sleeping import pauses_again_and_again
 
 _POOL = r"multiproc?ess(?:ing)?/pool\.py"
 _WORKER_CODE = r"torch/utils/data/_utils/worker\.py|multiproc?ess(?:ing)?/(?:pool|process)\.py"
@@ -163,14 +170,26 @@ def _a_worker_was_replaced(scene: Scene) -> Found | None:
 
 def _a_worker_is_dead(scene: Scene) -> Found | None:
     """A worker is dead (a zombie)."""
-    families = scene.subject.children if scene.subject else ()
+    families = [looks for looks in (scene.subject.children if scene.subject else ()) if looks]
     for looks in families:
-        if looks and looks[-1].state == "Z" and re.match(r"python|pt_|ray::", looks[-1].name):
+        if looks[-1].state == "Z" and _is_called_as_workers(looks[-1], families):
             status = looks[-1].status
             how = "" if status in (None, 0) else f": it {describe_exit_status(status)}"
             dead = format_process(looks[-1])
             return Found(f"{dead} is dead{how}", {"worker": dead, "how": how})
     return None
+
+
+def _is_called_as_workers(dead: Look, families: Sequence[Sequence[Look]]) -> bool:
+    """Return whether a dead process was a worker, by its name: Python's own, or that of a title
+    which another child of the same parent has (setproctitle); of one that failed a title's first
+    word is enough.
+    """
+    if re.match(r"python|pt_|ray::", dead.name):
+        return True
+    titles = [looks[-1].command[0] for looks in families if has_title(looks[-1].command)]
+    first = re.split(r"\W", dead.name, maxsplit=1)[0]
+    return has_failed(dead) and bool(first) and any(one.startswith(first) for one in titles)
 
 
 def _awaits_workers(scene: Scene) -> Found | None:
@@ -231,14 +250,15 @@ _INSIDE = frozenset(["itself", "pipe", "thread", "futex", "lock", "process", "un
 
 
 def _waits_inside(scene: Scene) -> Found | None:
-    """The rank waits for nothing outside of it (another rank, a server, a sleep), takes connections
-    itself, or waits at a queue to which nobody is connected.
+    """The rank waits for nothing outside of it (another rank, a server, a long sleep), takes
+    connections itself, or waits at a queue to which nobody is connected.
     """
     wait, view = scene.verdict.waits_for, scene.view
     if view is None or view.running or wait is None:
         return None
     is_alone = _nobody_has_connected(scene) is not None
-    if not (wait.kind in _INSIDE or is_alone or waits_for_requests(view.look)):
+    polls = wait.kind == "sleep" and pauses_again_and_again(scene) is not None
+    if not (wait.kind in _INSIDE or is_alone or polls or waits_for_requests(view.look)):
         return None
     frame = innermost_python_frame(view.frames)
     where = format_frame(frame) if frame is not None else view.call_name
@@ -280,11 +300,22 @@ def _all_meet_at_a_barrier(scene: Scene) -> Found | None:
         return None
     futexes = [view.call.futex for view in workers if view.call is not None]
     shared = {one.file for one in futexes if one is not None}
-    where = format_place(workers[0])
+    own = scene.users_frame(workers[0].frames)
+    where = format_frame(own) if own is not None else format_place(workers[0])
     if len(shared) != 1 or len(futexes) < len(workers):
         return None
     words = f"all {len(workers)} of its processes wait in Barrier.wait of one barrier, in {where}"
     return Found(words, {"count": len(workers), "place": where})
+
+
+def _another_has_left(scene: Scene) -> Found | None:
+    """A child of the rank has ended with status 0, as it was not to come."""
+    families = scene.subject.children if scene.subject is not None else ()
+    last = [looks[-1] for looks in families if looks]
+    gone = [one for one in last if one.state == "Z" and one.status == 0]
+    if not gone:
+        return None
+    return Found(f"{format_process(gone[0])} has ended with status 0")
 
 
 _FEWEST_AT_A_BARRIER = 2  # processes
@@ -436,7 +467,7 @@ CAUSES = (
             also(_want_a_lock_of_the_dead, 0.5),
             unless(_waits_for_a_pool),
         ),
-        why="{worker} ended, and the rank has not noticed: it waits on in {wait}.",
+        why="{worker} is dead{how}. The rank has not noticed, and waits on in {wait}.",
         avoid=(
             "`dmesg | grep -i -e oom -e killed` says whether the kernel killed it for memory",
             "fewer workers, a smaller prefetch_factor: slower batches",
@@ -468,6 +499,7 @@ CAUSES = (
         title="a Barrier of multiprocessing waits for more processes than come to it",
         signs=(
             need(_all_meet_at_a_barrier, 0.85),
+            also(_another_has_left, 0.3),
             unless(a_child_died),
             unless(_a_worker_is_dead),
         ),

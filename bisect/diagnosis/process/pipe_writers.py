@@ -14,7 +14,7 @@ from ...base.verdict_facts import Wait
 from .blocked_syscalls import POLL_CALLS, READ_CALLS
 from .frames import is_service_thread
 from .helper_processes import is_idle_worker
-from .process_snapshot import ProcessSnapshot
+from .process_snapshot import ProcessSnapshot, main_kernel
 
 _MOST_ENDS = 64  # of a pipe, that a look names: there may be more
 _MOST_COMPARED = 32  # processes, any of which may be meant
@@ -45,6 +45,18 @@ def _list_writers(one: Descriptor) -> tuple[int, ...]:
     if socket is None or socket.family != "unix" or socket.state in ("LISTEN", "SYN_SENT"):
         return ()
     return socket.peer_pids
+
+
+def reads_words_of(look: Look, parent: int | None) -> bool:
+    """Return whether a process reads its standard input, and that is what its parent writes to it:
+    a worker that waits for its next request. A rank has the input of who has started it.
+    """
+    task = main_kernel(look)
+    named = task.syscall.descriptors if task is not None and task.syscall is not None else ()
+    inputs = (one for one in named if one.fd == 0)
+    return any(
+        parent in (one.other_ends if one.socket is None else one.socket.peer_pids) for one in inputs
+    )
 
 
 def only_main_thread_acts(look: Look) -> bool:

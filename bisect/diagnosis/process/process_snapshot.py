@@ -133,6 +133,8 @@ def merge_looks(looks: Sequence[Look]) -> ProcessSnapshot | None:
     found = [look for look in looks if look.state not in ("", "X")]
     if not found:
         return None
+    # Who is traced at one look and not at another was looked at by another tool just then.
+    found = [look for look in found if look.state != "t"] or found
     # In a signal handler the kernel shows what the handler does, not what it came upon.
     calm = [look for look in found if not _is_in_handler(look)]
     handled, found = not calm, calm or found

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from ...base.addresses import port_of
-from ...base.process_facts import Frame, Kernel, Look, Thread
+from ...base.process_facts import Frame, Kernel, Look, Socket, Thread
 from .blocked_syscalls import CHILD_WAIT_CALLS, READ_CALLS, list_awaited_pids
 from .frames import frame_owner, runs_job_code, unqualified_name
 from .helper_processes import is_halted
@@ -27,9 +27,13 @@ _TAKES_CONNECTIONS = (
     (re.compile(r"/grpc/_server\.py$"), re.compile("wait_for_termination")),
 )
 
-# What answers one request, in a thread of its own or of a pool.
+# What answers one request, in a thread of its own or of a pool; in a manager each client has one.
 _HANDLES = (
     (re.compile(r"/socketserver\.py$"), re.compile("process_request_thread|finish_request")),
+    (
+        re.compile(r"/multiproc?ess(?:ing)?/managers\.py$"),
+        re.compile("serve_client|handle_request"),
+    ),
     (re.compile(r"/grpc/_server\.py$"), re.compile("_call_behavior")),
 )
 
@@ -118,6 +122,32 @@ def has_client_inside(looks: Sequence[Look], store_port: str = "") -> bool:
         for one in task.syscall.descriptors
         if (end := one.socket) is not None and end.state == "ESTABLISHED"
     )
+
+
+def list_unanswered_clients(looks: Sequence[Look], store_port: str = "") -> list[Socket]:
+    """Return the connections over TCP that one of these processes has taken, at a port at which one
+    of them listens, and over which it has got something and sent nothing: a request is to be
+    answered. The job's own store, at `store_port`, counts for nothing; nor do message queues, which
+    greet each other.
+    """
+    ports = {port for look in looks for port in _list_ports(look)} - {store_port}
+    return [
+        one
+        for look in looks
+        for one in look.sockets
+        if one.state == "ESTABLISHED" and bool(one.received) and one.sent == 0
+        if one.family.startswith("tcp") and port_of(one.local) in ports
+    ]
+
+
+def _list_ports(look: Look) -> set[str]:
+    listens = (s for s in look.sockets if s.state == "LISTEN" and s.family.startswith("tcp"))
+    return {port_of(one.local) for one in listens} - {""}
+
+
+def is_of_a_client(socket: Socket, look: Look) -> bool:
+    """Return whether a process listens by a socket over TCP, or has taken a connection by it."""
+    return socket.family.startswith("tcp") and port_of(socket.local) in _list_ports(look)
 
 
 def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bool:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.process_facts import Descriptor, Kernel, Look, PipeEnd, Socket, Thread
+from hangbisect.base.process_facts import (
+    Descriptor,
+    FileLock,
+    Kernel,
+    Look,
+    PipeEnd,
+    Socket,
+    Thread,
+)
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job
@@ -396,3 +404,64 @@ def test_a_loop_of_which_a_thread_of_its_own_waits_for_an_answer_has_been_called
         replace(one, kernel=(*one.kernel, replace(reads, tid=907))) for one in server.looks
     )
     assert "nobody-sends" not in causes_of((facts, [replace(server, looks=looks), other]))
+
+
+def test_who_was_to_read_a_full_pipe_and_has_ended_is_named() -> None:
+    """Its siblings have the reading end too, for they were forked later: they read others."""
+    full = writes(pipe(8, 902))
+    ended = dead(status=0)
+    facts = job(), [rank(0, full, children=((ended,), (waits_for_work(),))), held(1)]
+    found = causes_of(facts)["pipe-unread"]
+    assert "python (901) has ended with status 0" in found.why
+    facts = job(), [rank(0, full, children=((ended,), (dead(902, None),))), held(1)]
+    assert "ended" not in causes_of(facts)["pipe-unread"].why
+
+
+def test_a_pair_of_sockets_is_kept_open_as_a_pipe_is() -> None:
+    """multiprocessing.Pipe() makes one; the workers that were forked have both ends of each."""
+    names = ("python", "python")
+    pair = Socket(88, "unix", "", "", "ESTABLISHED", peer_pids=(100, 902), peer_names=names)
+    reads = reads_results(OWN)
+    (main,) = reads.kernel
+    assert main.syscall is not None
+    call = replace(main.syscall, descriptors=on(pair, 7))
+    waits = replace(reads, kernel=(replace(main, syscall=call),), sockets=(pair,))
+    facts = job(), [rank(0, waits, children=((dead(),), (waits_for_work(),))), held(1)]
+    found = causes_of(facts)["pipe-writer-gone"]
+    assert "it still is in the reader itself, python (902)" in found.why
+    named = replace(call, descriptors=on(replace(pair, peer="/tmp/a.sock"), 7))
+    waits = replace(waits, kernel=(replace(main, syscall=named),))
+    facts = job(), [rank(0, waits, children=((dead(),), (waits_for_work(),))), held(1)]
+    assert "pipe-writer-gone" not in causes_of(facts)
+
+
+def test_why_a_reader_does_not_read_is_asked_of_the_last_in_the_chain() -> None:
+    """A rank fills the pipe of its first stage, that one a connection of the next one, which is
+    stopped.
+    """
+    pair = Socket(88, "unix", "", "", "ESTABLISHED", peer_pids=(302,), peer_names=("stage 2",))
+    sends = look(
+        "send serve.py:9", pid=301, ppid=100, call="write", descriptors=on(pair), sockets=(pair,)
+    )
+    stopped = look("work s.py:3", pid=302, ppid=100, call="", state="T", name="stage 2")
+    verdict = judge_job(
+        job(world=1), [rank(0, writes(pipe(8, 301)), children=((sends,), (stopped, stopped)))]
+    )
+    assert verdict.cause is not None
+    assert verdict.cause.id == "stopped"
+    assert "stage 2 (302)" in verdict.cause.why
+
+
+def test_a_reader_that_waits_for_a_lock_of_others_is_why_a_pipe_is_full() -> None:
+    lock = FileLock("/tmp/cache.lock", 5, 4711, "indexer")
+    waits = look(
+        "build plugin.py:8",
+        pid=301,
+        ppid=100,
+        call="flock",
+        wchan="locks_lock_inode_wait",
+        locks=(lock,),
+    )
+    verdict = judge_job(job(world=1), [rank(0, writes(pipe(8, 301)), children=((waits,),))])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "file-lock-held"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.process_facts import Descriptor, Look
+from hangbisect.base.process_facts import Descriptor, FileLock, Look
 from hangbisect.base.rank_facts import RestartedProcess
 from hangbisect.diagnosis.verdict import judge_job
 
@@ -209,3 +209,21 @@ def test_why_a_process_ends_again_and_again_is_said_as_far_as_it_is_known() -> N
     other = causes_of((replace(facts, restarted=by_itself), ranks))["restarted-in-vain"]
     assert other.agreement < cause.agreement
     assert "restarted-in-vain" not in causes_of((replace(facts, restarted=None), ranks))
+
+
+def test_who_is_traced_for_a_moment_was_looked_at_by_another_tool() -> None:
+    traced = look("step train.py:5", call="", state="t", wchan="ptrace_stop", traced_by=4711)
+    for looks in ((SLEEP, traced), (traced, SLEEP)):
+        found = causes_of((job(), [rank(0, *looks), held(1)]))
+        assert "stopped-by-debugger" not in found
+    assert "stopped-by-debugger" in causes_of((job(), [rank(0, traced, traced), held(1)]))
+
+
+def test_why_a_program_does_not_end_is_asked_of_it() -> None:
+    lock = FileLock("/tmp/cache.lock", 5, 4711, "indexer")
+    waits = look("take_turn convert.py:8", pid=300, ppid=100, call="flock", locks=(lock,))
+    waits = replace(waits, command=("python", "convert.py"))
+    verdict = judge_job(job(), [first(RUNS, waits), held(1)])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "file-lock-held"
+    assert verdict.cause.why.startswith("It waits for python convert.py (300)")

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import CodeLock, Descriptor, Frame, Futex, Look, Socket
+from hangbisect.base.verdict_facts import Cause
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
 from ..made_up import held, job, look, rank, silent_peer
-from .scenes import Facts, Shows, causes_of
+from ..queues import receives, unix
+from .scenes import Facts, Shows, causes_of, on
 from .seen import FOREVER, LOCK, PYTHON, SHARED, TIMED, beside, first, native, with_futex, worker
 
 TAKES = native(look("register registry.py:5", "<module> train.py:9", args=FOREVER), *LOCK)
@@ -549,3 +551,61 @@ def test_a_thread_at_work_may_give_its_slot_back() -> None:
 def test_what_comes_out_of_a_queue_is_no_slot() -> None:
     assert "slots-not-given-back" not in causes_of(dead_producer())
     assert "dead-producer" not in causes_of(slots_not_given_back())
+
+
+ALL_IN_RESULT = (
+    "Condition.wait STD/threading.py:327",
+    "Future.result STD/concurrent/futures/_base.py:451",
+    "handle serve.py:25",
+    "_WorkItem.run STD/concurrent/futures/thread.py:58",
+    "_worker STD/concurrent/futures/thread.py:83",
+)
+
+
+def test_an_event_loop_whose_own_threads_all_wait_for_results_is_kept_by_them() -> None:
+    facts, (loop, *others) = event_loop()
+    waits = beside(loop.looks[-1], ("handler_0", ALL_IN_RESULT), ("handler_1", ALL_IN_RESULT))
+    found = causes_of((facts, [first(waits), *others]))
+    assert next(iter(found)) == "pool-waits-for-itself"
+    assert found["pool-waits-for-itself"].level == "guess"
+    assert "all 2 threads of the pool wait" in " ".join(found["pool-waits-for-itself"].matched)
+    free = ("Queue.get STD/queue.py:171", *ALL_IN_RESULT[4:])
+    waits = beside(loop.looks[-1], ("handler_0", ALL_IN_RESULT), ("handler_1", free))
+    assert "pool-waits-for-itself" not in causes_of((facts, [first(waits), *others]))
+
+
+def test_a_child_that_waits_for_its_rank_in_turn_gives_it_nothing() -> None:
+    sends = receives(0, unix(100))
+    engine = replace(sends, pid=300, ppid=100, name="engine")
+    tasks = tuple(replace(task, tid=300 + n) for n, task in enumerate(engine.kernel))
+    engine = replace(engine, kernel=tasks)
+    engine = replace(engine, threads=(replace(engine.threads[0], os_id=300),))
+    found = causes_of((job(), [first(GETS, engine), held(1)]))["dead-producer"]
+    assert "engine (300) waits for it in turn, in ask (train.py:4)" in found.matched
+
+
+def test_a_loop_whose_clients_all_wait_for_answers_hears_nobody_who_could_wake_it() -> None:
+    """What a task was to give is lost: no connection tells that, but nothing else is to come."""
+    facts, (loop, *others) = event_loop()
+    one = loop.looks[-1]
+    listens = Socket(60, "tcp", "127.0.0.1:8000", "", "LISTEN")
+    client = Socket(61, "tcp", "127.0.0.1:8000", "127.0.0.1:5", "ESTABLISHED", received=9, sent=0)
+
+    def served(*sockets: Socket, timeout: float | None = None) -> dict[str, Cause]:
+        main = one.kernel[0]
+        assert main.syscall is not None
+        named = (*main.syscall.descriptors, *(d for s in sockets for d in on(s, s.inode)))
+        call = replace(main.syscall, descriptors=named, timeout=timeout)
+        kernel = (replace(main, syscall=call), *one.kernel[1:])
+        waits = replace(one, kernel=kernel, sockets=(*one.sockets, *sockets))
+        return causes_of((facts, [rank(0, waits), *others]))
+
+    assert "1 client of it waits for an answer" in " ".join(
+        served(listens, client)["event-loop"].matched
+    )
+    assert served(listens, client, timeout=70.0)["event-loop"].level == "guess"
+    assert "event-loop" not in served(listens, client, timeout=0.5)
+    answered = replace(client, sent=80)
+    assert "event-loop" not in served(listens, answered)
+    engine = Socket(62, "tcp", "127.0.0.1:9", "127.0.0.1:7000", "ESTABLISHED", received=9, sent=9)
+    assert "event-loop" not in served(listens, client, engine)

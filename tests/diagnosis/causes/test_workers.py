@@ -12,7 +12,7 @@ from hangbisect.base.rank_facts import MachineFacts, RestartedProcess
 from hangbisect.diagnosis.process.helper_processes import is_idle_worker
 from hangbisect.diagnosis.verdict import judge_job
 
-from ..made_up import ALL_REDUCE, RECV, SLEEP, held, job, look
+from ..made_up import ALL_REDUCE, RECV, SLEEP, held, job, look, rank
 from ..queues import LISTENS as QUEUE
 from ..queues import receives, unix
 from .scenes import Facts, Shows, causes_of
@@ -490,3 +490,38 @@ def test_a_program_that_trains_by_itself_has_threads_of_its_group() -> None:
     task = replace(trains.kernel[0], tid=301, comm="pt_gloo_runloop")
     trains = replace(trains, kernel=(*trains.kernel, task))
     assert "collective-in-a-worker" not in causes_of(of(WAITS_FOR_COPY, trains))
+
+
+def test_a_dead_worker_is_known_by_the_title_of_those_that_live() -> None:
+    """The kernel keeps 15 bytes of a title, of a zombie nothing else."""
+    idle = replace(worker("Queue.get STD/queue.py:1", pid=301), command=("embedserver: worker 0",))
+    dead = look(
+        *(), pid=302, ppid=100, state="Z", call="", rung="proc", name="embedserver: wo", status=-9
+    )
+    waits = causes_of((job(), [first(LOADER, idle, dead), held(1)]))
+    assert "embedserver: wo (302) is dead: it was ended by SIGKILL" in waits["worker-dead"].matched
+    for other in (replace(dead, name="git"), replace(dead, status=0)):
+        assert "worker-dead" not in causes_of((job(), [first(LOADER, idle, other), held(1)]))
+
+
+def test_a_child_that_died_is_why_a_loop_looks_in_vain() -> None:
+    """It sleeps for a moment, again and again, for what that child was to do."""
+    dead = look(pid=300, ppid=100, state="Z", call="", rung="proc", status=1)
+    sleeps = look("wait_until_up serve.py:32", "main serve.py:43", call="clock_nanosleep")
+
+    def asleep(at: float, left: float) -> Look:
+        (main,) = sleeps.kernel
+        assert main.syscall is not None
+        return replace(
+            sleeps,
+            at=at,
+            kernel=(replace(main, syscall=replace(main.syscall, timeout=left)),),
+        )
+
+    polls = [asleep(100.0, 0.02), asleep(101.0, 0.04)]
+    facts = job(world=1), [rank(0, *polls, children=((dead,),))]
+    found = causes_of(facts)
+    assert next(iter(found)) == "child-died"
+    assert "polling-loop" not in found
+    alone = job(world=1), [rank(0, *polls)]
+    assert next(iter(causes_of(alone))) == "polling-loop"

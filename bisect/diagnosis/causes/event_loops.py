@@ -1,0 +1,184 @@
+"""Event loops and pools of threads: what is awaited was lost, or waits for a place itself."""
+
+from __future__ import annotations
+
+from ...base.process_facts import Thread, list_queue_sockets
+from ...base.words import format_count
+from ..process.blocked_syscalls import POLL_CALLS
+from ..process.frames import format_frame, frame_owner
+from ..process.helper_processes import find_unread_child
+from ..process.loop_waits import describe_tasks
+from ..process.request_threads import is_of_a_client, list_unanswered_clients
+from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
+from .signs import format_place
+from .threads import RESULT, find_side_threads, no_other_thread_works
+
+_POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
+_LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
+_SHORT = 5.0  # seconds: what sleeps for less looks again and again
+_SELECTS = r"/selectors\.py"
+
+
+# ---- signs ---------------------------------------------------------------------------------------
+
+
+def _waits_for_a_result(scene: Scene) -> Found | None:
+    """A rank waits for the result of a task in a pool of threads; or its event loop for what its
+    threads are to give, as nothing else can wake it.
+    """
+    frame = scene.frame(*RESULT)
+    if frame is not None:
+        return Found(f"it waits in {format_frame(frame)}")
+    loop = _in_an_event_loop(scene)
+    if loop is None or _hears_only_itself(scene) is None:
+        return None
+    # What the loop is to do for them may be lost as well.
+    return Found(f"{loop.sentence}, and only its own threads can wake it", doubtful=True)
+
+
+def _pool_waits_for_results(scene: Scene) -> Found | None:
+    """Every thread of the pool waits for the result of another task."""
+    pool = [t for t in find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
+    waiting = [t for t in pool if find_frame(t.frames, *RESULT) is not None]
+    there = scene.view.threads if scene.view is not None else ()
+    idle = [t for t in there if find_frame(t.frames, *_POOL_THREAD) is not None and t not in pool]
+    pools = {_name_pool(thread) for thread in waiting}
+    if not pool or len(waiting) < len(pool) or any(_name_pool(one) in pools for one in idle):
+        return None
+    frame = next((f for f in waiting[0].frames if frame_owner(f, "") == "user"), None)
+    where = format_frame(frame) if frame is not None else "a task"
+    count = len(pool)
+    wait = "wait" if count > 1 else "waits"
+    words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
+    return Found(f"{words} of the pool {wait} for another task in {where}", {"place": where})
+
+
+def _name_pool(thread: Thread) -> str:
+    """Return what the threads of one pool have in common in their names (thread_name_prefix)."""
+    return (thread.name or "").rpartition("_")[0]
+
+
+def _in_an_event_loop(scene: Scene) -> Found | None:
+    """A rank is in an event loop or a selector that waits without a time limit; or until a timer of
+    its own ends, while clients wait for their answers.
+    """
+    view = scene.view
+    if view is None or view.call is None or view.running or scene.call not in POLL_CALLS:
+        return None
+    python = tuple(frame for frame in scene.frames if not frame.native)[:4]
+    frame = find_frame(python, _LOOP) or find_frame(python, _SELECTS)
+    if frame is None:
+        return None
+    if view.call.timeout is None:
+        return Found(f"it waits in {scene.call} without a time limit, in {format_frame(frame)}")
+    if view.call.timeout < _SHORT or not list_unanswered_clients([view.look]):
+        return None
+    # A timer may be of a library's housekeeping, or what a request waits for.
+    words = f"it waits in {scene.call} for {view.call.timeout:.0f} s at most, in"
+    return Found(f"{words} {format_frame(frame)}", doubtful=True)
+
+
+def _hears_only_itself(scene: Scene) -> Found | None:
+    """All that it listens to has its other end in the same process, or is a client that waits for
+    its answer.
+    """
+    view = scene.view
+    known = view.call.descriptors if view is not None and view.call is not None else ()
+    # What is anonymous (the epoll itself, an eventfd) is the process's own.
+    heard = [one for one in known if one.kind != "anon"]
+    if view is None or not heard:
+        return None
+    unanswered = list_unanswered_clients([view.look])
+    clients = {one.inode for one in view.look.sockets if is_of_a_client(one, view.look)}
+    for one in heard:
+        socket = one.socket
+        if socket is not None and unanswered and socket.inode in clients:
+            continue
+        ends = socket.peer_pids if socket is not None else one.other_ends
+        if not ends or set(ends) != {view.look.pid}:
+            return None
+    frame = next(
+        (f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")), None
+    )
+    where = format_frame(frame) if frame is not None else format_place(view)
+    # A thread at work may be what is awaited: it wakes the loop by such a socket; so does what
+    # hears a message queue.
+    others = find_side_threads(scene) or list_queue_sockets(view.look.kernel)
+    trust = 0.5 if others else 1.0
+    unknown = "before 3.14 no Python tells which task awaits it"
+    values = {"place": where, "lost": unknown}
+    words = "both ends of all that it listens to are its own"
+    if unanswered:
+        count = format_count(len(unanswered), "client")
+        waits = "waits" if len(unanswered) == 1 else "wait"
+        words = f"{count} of it {waits} for an answer, and it listens for nothing else"
+    return Found(words, values, trust)
+
+
+def _its_tasks_await(scene: Scene) -> Found | None:
+    """Its Python (3.14 and later) tells which tasks stand still, and where."""
+    tasks = describe_tasks(scene.view.look) if scene.view is not None else ""
+    return Found(tasks, {"lost": tasks}) if tasks else None
+
+
+def _tasks_await_one_another(scene: Scene) -> Found | None:
+    """Its Python (3.14 and later) tells of tasks that each await the next, the last the first."""
+    ring = scene.view.look.task_ring if scene.view is not None else ()
+    way = " -> ".join(ring)
+    return Found(f"tasks await one another: {way}", {"ring": way}) if ring else None
+
+
+def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
+    """A child waits to write into what the loop has stopped to read."""
+    family = [(look,) for look in scene.children]
+    child = find_unread_child(scene.view.look.pid, family) if scene.view is not None else None
+    return None if child is None else Found(f"{child.name} ({child.pid}) waits to be read")
+
+
+# ---- causes --------------------------------------------------------------------------------------
+
+CAUSES = (
+    KnownCause(
+        id="pool-waits-for-itself",
+        title="a task in a pool of threads waits for another task of the same pool",
+        signs=(need(_waits_for_a_result, 0.35), need(_pool_waits_for_results, 0.65)),
+        why="In {place} a task waits for another one that no thread is free to begin: all threads "
+        "of the pool wait so.",
+        avoid=(
+            "a second pool for what tasks wait for, or more threads than tasks that wait",
+            "give all tasks to the pool from outside, and wait there",
+        ),
+        references=(
+            "https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor",
+        ),
+    ),
+    KnownCause(
+        id="event-loop",
+        title="an event loop waits for something that nobody will do",
+        signs=(
+            need(_in_an_event_loop, 0.4),
+            need(_hears_only_itself, 0.45),
+            also(no_other_thread_works, 0.4),
+            also(_its_tasks_await, 0.3),
+            unless(_its_child_waits_to_be_read),
+        ),
+        why="Nothing is to come from outside that could wake the loop that runs {place}: what it "
+        "awaits was lost, or never started ({lost}).",
+        avoid=(
+            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
+            "PYTHONASYNCIODEBUG=1 names tasks that were never awaited: slower",
+        ),
+        references=("fsspec/filesystem_spec#835", "fsspec/s3fs#369"),
+    ),
+    KnownCause(
+        id="tasks-await-one-another",
+        title="tasks of an event loop await one another",
+        signs=(need(_tasks_await_one_another, 0.9),),
+        why="Of the tasks {ring} each awaits the next, and none is done before that is.",
+        avoid=(
+            "let one of them await an asyncio.Event that the other sets, in place of that task",
+            "asyncio.wait_for(..., timeout=60): an error that names what is awaited",
+        ),
+        references=("https://docs.python.org/3/whatsnew/3.14.html#asyncio",),
+    ),
+)
