@@ -41,6 +41,7 @@ from .ranks_by_stack import (
     look_for_ranks,
     number_programs_below,
     read_ranks_from_stacks,
+    waits_for_what_it_started,
 )
 
 
@@ -91,7 +92,8 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
         programs = [one for pid in pids for one in _list_programs(processes, pid)]
         looks |= await look_for_ranks([one for one in programs if one not in looks][:MOST])
         idle = {pid for pid, one in looks.items() if waits_for_requests(one)}
-        found = (find_job_of_process(jobs, processes, pid, unread, idle) for pid in pids)
+        at_work = {pid for pid, one in looks.items() if not waits_for_what_it_started(one)}
+        found = (find_job_of_process(jobs, processes, pid, unread, idle, at_work) for pid in pids)
         jobs = [join_jobs(list(dict.fromkeys(found)))]
     return FoundJobs(tuple(jobs), processes, others)
 
@@ -157,14 +159,24 @@ def find_job_of_process(
     pid: int,
     unread: Collection[int],
     idle: Collection[int] = (),
+    at_work: Collection[int] = (),
 ) -> Job:
     """Return the job of a process: one of its own, of what stands above it, or of what is below.
-    Programs that it has started side by side, each of which stands alone, are one; of several jobs
-    below it one that does not only wait for requests (`idle`: who does), and that has more ranks.
+    Programs that it has started side by side, each of which stands alone, are one, with the numbers
+    among their arguments if it does not do more than wait for them (`at_work`: who does); of
+    several jobs below it one that does not only wait for requests (`idle`: who does), and that has
+    more ranks.
     """
     line = [pid, *(one.pid for one in processes_above(processes, pid))]
     inside = processes_below(processes, {pid})
     found = [job for job in jobs if job.pids & {pid} or job.pids & inside]
+    if all(pid not in job.pids and _stands_alone(job) for job in found):
+        for parent in _list_starters(processes, pid):
+            for numbers, _ in number_programs_below(processes, parent):
+                if parent not in at_work and not any(
+                    one in job.pids for job in jobs for one in line
+                ):
+                    return make_job_of_programs(processes, parent, numbers)
     if found and pid not in found[0].pids and all(map(_stands_alone, found)):
         return join_jobs(found)
     if found:
@@ -173,9 +185,6 @@ def find_job_of_process(
         for job in jobs:
             if one in job.pids:
                 return job
-    for parent in _list_starters(processes, pid):
-        for numbers, _ in number_programs_below(processes, parent):
-            return make_job_of_programs(processes, parent, numbers)
     programs = _list_programs(processes, pid)
     if not programs:
         raise _no_python(processes[pid])

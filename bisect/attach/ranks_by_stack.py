@@ -214,12 +214,10 @@ def _has_started_the_ranks(
     if len(members) > 1:
         return False
     (pid,) = members
-    task = main_kernel(looks[pid]) if pid in looks else None
-    call = task.syscall if task is not None else None
     below = [one for family, one in telling.items() if family[0] == pid]
     pids = {child for one in below for child in one}
-    waits = call is not None and call.name in CHILD_WAIT_CALLS | SLEEP_CALLS
-    if not waits and not (pid in looks and list_awaited_pids(looks[pid]) & pids):
+    only_waits = pid in looks and waits_for_what_it_started(looks[pid])
+    if not only_waits and not (pid in looks and list_awaited_pids(looks[pid]) & pids):
         return False
     numbers = [told.any_number for one in below for told in one.values()]
     return len(numbers) > 1 and len({*numbers} - {None}) == len(numbers)
@@ -232,6 +230,15 @@ def _name_starter(processes: ProcessTable, rank: Rank, parent: int) -> Rank:
     above = processes.get(parent)
     is_script = above is not None and len(above.words) > 1
     return replace(rank, by="arguments", launcher=parent if is_script else None)
+
+
+def waits_for_what_it_started(one: Look) -> bool:
+    """Return whether a process waits for the end of what it has started, or from one look at that
+    to the next.
+    """
+    task = main_kernel(one)
+    call = task.syscall if task is not None else None
+    return call is not None and call.name in CHILD_WAIT_CALLS | SLEEP_CALLS
 
 
 def _meet_one_another(looks: Mapping[int, Look], pids: Collection[int]) -> bool:

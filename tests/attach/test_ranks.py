@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.attach.job_search import find_job_of_process
-from hangbisect.attach.jobs import group_ranks
+from hangbisect.attach.jobs import group_ranks, make_lone_job
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank, ranks_from_environment
 from hangbisect.attach.ranks_by_stack import find_candidates, read_ranks_from_stacks
@@ -464,6 +464,12 @@ def test_whoever_names_what_started_them_means_all_programs_that_it_numbered() -
     job = find_job_of_process([], processes, 100, unread=())
     assert [(rank.pid, rank.number) for rank in job.ranks] == [(101, 0), (102, 1), (103, 2)]
     assert (job.launchers, job.command) == ((100,), ("python", "launch.py"))
+    does_more = find_job_of_process([], processes, 100, unread=(), at_work={100})
+    assert [rank.pid for rank in does_more.ranks] == [100]
+    # Each has loaded torch, and is a job by itself for whoever names none of them.
+    known = [make_lone_job(processes, one) for one in (101, 102, 103)]
+    job = find_job_of_process(known, processes, 100, unread=())
+    assert [rank.number for rank in job.ranks] == [0, 1, 2]
     alone = find_job_of_process([], processes, 102, unread=())
     assert [rank.pid for rank in alone.ranks] == [102]
 
