@@ -32,7 +32,7 @@ if __name__ == "__main__":
 # steps = ["script"]
 # after = [""]
 # own_code = true
-# calls = ['open', 'count']
+# calls = ['open', 'count', 'result']
 # says = ['pipe|fifo|count']
-# causes = ["fifo-unopened", "pipe-never-opened", "fifo-waits"]
+# causes = ["pipe-no-writer"]
 # ///

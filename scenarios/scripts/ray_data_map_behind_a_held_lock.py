@@ -41,11 +41,11 @@ if __name__ == "__main__":
 # command = "python train.py $LOCK"
 # world = "held_lock"
 # needs = ["ray", "pyarrow", "pandas"]
-# culprits = [[-1]]
+# culprits = [[0], [-1]]
 # steps = ["ray_get", "script", "ray_init"]
-# after = ["Ray started", "Answer of Ray there", ""]
+# after = ["Ray started", "Actor asked for", "Answer of Ray there", ""]
 # own_code = true
-# calls = ['flock', 'look_up', 'add_features']
+# calls = ['materialize', 'flock', 'look_up', 'add_features']
 # causes = ["file-lock-held"]
 # says = ['cache\.lock']
 # limit = 300

@@ -38,11 +38,11 @@ if __name__ == "__main__":
 # command = "python train.py"
 # world = "silent_service"
 # needs = ["ray"]
-# culprits = [[-1]]
+# culprits = [[0], [-1]]
 # steps = ["ray_get", "script"]
 # after = ["Ray started", ""]
 # own_code = true
-# calls = ['Engine', 'fetch_adapter', 'urlopen', 'recv']
-# causes = ["service-silent"]
+# calls = ['ray\.get', 'Engine', 'fetch_adapter', 'urlopen', 'recv']
+# causes = ["endpoint-silent"]
 # says = ['Engine|fetch_adapter']
 # ///

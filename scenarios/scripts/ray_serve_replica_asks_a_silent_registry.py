@@ -48,12 +48,12 @@ if __name__ == "__main__":
 # command = "python train.py"
 # world = "silent_service"
 # needs = ["ray", "fastapi", "uvicorn"]
-# culprits = [[-1]]
+# culprits = [[0], [-1]]
 # steps = ["ray_get", "script", "ray_init", "ray_serve"]
 # after = ["Ray started", "Answer of Ray there", ""]
 # own_code = true
-# calls = ['pull', 'Model', 'recv']
-# causes = ["service-silent"]
+# calls = ['serve\.api\.run', 'pull', 'Model', 'recv']
+# causes = ["endpoint-silent"]
 # says = ['Model|pull']
 # limit = 300
 # ///

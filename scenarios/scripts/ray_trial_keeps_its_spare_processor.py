@@ -46,9 +46,9 @@ if __name__ == "__main__":
 # needs = ["ray", "pandas", "tensorboardX"]
 # culprits = [[0], [-1]]
 # steps = ["ray_get", "script", "ray_fit"]
-# after = ["Ray started", ""]
+# after = ["Ray started", "Actor asked for", "Answer of Ray there", "TensorBoard writer ready", ""]
 # own_code = true
-# calls = ['ray\.get', 'objective', 'fit']
+# calls = ['ray\.get', 'ray\.wait', 'objective', 'fit']
 # causes = ["ray-placement"]
 # says = ['featurize', 'CPU', 'Environment']
 # limit = 300
