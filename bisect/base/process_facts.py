@@ -307,6 +307,25 @@ class DeadWorker:
 
 
 @dataclass(frozen=True)
+class ResourceHolder:
+    """A worker of Ray that has resources of its node, as the raylet wrote."""
+
+    pid: int
+    name: str  # the class of an actor, or a task
+    resources: tuple[tuple[str, float], ...] = ()  # those of a placement group by their plain names
+
+
+@dataclass(frozen=True)
+class RetriedTask:
+    """A task that a driver has handed in again, as its log has it."""
+
+    name: str
+    times: int
+    is_for_lost: bool = False  # what it had given was lost, as with its node
+    resources: str = ""  # that it asks for, in Ray's words
+
+
+@dataclass(frozen=True)
 class RayCluster:
     """What Ray's logs on this machine say of the cluster that a process belongs to."""
 
@@ -318,6 +337,8 @@ class RayCluster:
     node: str = ""  # the name of this one
     has: tuple[tuple[str, float], ...] = ()  # its resources
     dead: tuple[DeadWorker, ...] = ()
+    holders: tuple[ResourceHolder, ...] = ()
+    retried: tuple[RetriedTask, ...] = ()
 
 
 @dataclass(frozen=True)

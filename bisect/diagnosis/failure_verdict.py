@@ -38,6 +38,7 @@ from .causes.awaited import (
 from .causes.catalogue import find_known_cause, find_likeliest_cause
 from .causes.known_cause import Scene
 from .causes.pipes import PIPE_UNREAD
+from .causes.processes import CHILD_PROGRAM
 from .causes.signs import find_blocked_processes, format_process
 from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
@@ -125,6 +126,7 @@ def _name_in_cause(cause: Cause, names: Mapping[int, str]) -> Cause:
 MOST_CANDIDATES = 5
 # Causes that say of another process that it stands still: why it does is asked of that one.
 _STANDS_STILL = (CHILD_STUCK, BESIDE_STUCK, WORKER_STUCK)
+_WITH_PROGRAM = 2  # the rank, and the program that it waits for
 
 
 def find_candidates(case: Case, graph: WaitGraph, verdict: Verdict) -> tuple[Candidate, ...]:
@@ -324,7 +326,11 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and (cause.id in _STANDS_STILL or _is_for_a_stage(scene, cause)):
+    elif cause is not None and (
+        cause.id in _STANDS_STILL
+        or _is_for_a_stage(scene, cause)
+        or _waits_for_another(scene, cause)
+    ):
         cause = _find_cause_of_child(case, scene, failed, cause) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -373,6 +379,11 @@ def _is_for_a_stage(scene: Scene, cause: Cause) -> bool:
     return cause.id == PIPE_UNREAD and wait is not None and wait.pid in scene.beside
 
 
+def _waits_for_another(scene: Scene, cause: Cause) -> bool:
+    """Return whether the program that a rank waits for waits for a process of its own in turn."""
+    return cause.id == CHILD_PROGRAM and len(find_blocked_processes(scene)) > _WITH_PROGRAM
+
+
 def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:
     """Return why the last of the processes stands still that wait for one another below the
     subject, None if nothing is known of that, or no more than a guess where that it is this
@@ -389,7 +400,7 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cau
     inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
     around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
     cause = _find_cause_in(case, around, inside, failed, asks_thread=True)
-    if cause is None or cause.id in _STANDS_STILL:
+    if cause is None or cause.id in (*_STANDS_STILL, CHILD_PROGRAM):
         return None
     if cause.level == "guess" and known.level != "guess":
         return None

@@ -22,7 +22,7 @@ from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import POLLING_THREADS, SERVICE_THREADS, Role, has_role
 from ..base.process_facts import Descriptor, Kernel, Look, Sample, Socket, Thread
-from ..base.process_roles import RAY_SERVICES
+from ..base.process_roles import RAY_SERVICES, is_dask_worker
 from ..base.words import format_rate
 from .awaited_work import (
     find_feeders,
@@ -63,6 +63,8 @@ def find_progress_traffic(
         net = (_network_bytes(before, after, "received"), _network_bytes(before, after, "sent"))
         # With what its children have read and written that ended meanwhile (kernel/exit.c).
         is_own = not any(map(_starts_workers, after.threads))
+        if is_dask_worker(after.command):  # its loop reads of /proc what it uses
+            waits = waited = ()
         files = files or list(
             _counter_traffic(before.sample, after.sample, (*waited, *waits), net, is_own)
         )
@@ -74,6 +76,7 @@ def _socket_traffic(
 ) -> Iterator[str]:
     old = {one.inode: one for one in before.sockets}
     calls = {one.socket.inode: name for name, one in awaited if one.socket is not None}
+    is_of_dask = is_dask_worker(after.command) or any(map(_runs_loop_of_dask, after.threads))
     for new in after.sockets:
         known = old.get(new.inode)
         received, sent = _grown_bytes(known, new)
@@ -81,6 +84,8 @@ def _socket_traffic(
             continue
         # One that was opened meanwhile may be a question asked again: only bulk counts.
         call = calls.get(new.inode) if known is not None else None
+        if is_of_dask:  # its processes tell one another what they use
+            call = None
         much = received >= (NET_RECEIVED if known is not None else NET_BULK) * seconds
         if received > 0 and received >= ONE_WAY * sent and (call or much):
             yield f"receives {format_rate(received, seconds)} from {new.peer or 'a socket'}"
@@ -88,6 +93,14 @@ def _socket_traffic(
         much = sent >= NET_BULK * seconds
         if sent > 0 and sent >= ONE_WAY * received and (call in _SENDS or much):
             yield f"sends {format_rate(sent, seconds)} to {new.peer or 'a socket'}"
+
+
+def _runs_loop_of_dask(thread: Thread) -> bool:
+    """Return whether a thread is the loop of a client of Dask's, or of its scheduler."""
+    return any(
+        one.file.endswith("/distributed/utils.py") and "LoopRunner" in one.name
+        for one in thread.frames
+    )
 
 
 def _grown_bytes(old: Socket | None, new: Socket) -> tuple[int, int]:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.proc import Stat
-from hangbisect.base.process_facts import Kernel, Syscall
+from hangbisect.base.process_facts import Kernel, ResourceHolder, RetriedTask, Syscall
 from hangbisect.evidence import ray_cluster
 from hangbisect.evidence.ray_cluster import (
     find_logs,
     parse_cluster_status,
     parse_deaths,
+    parse_holders,
     parse_node,
+    parse_retries,
     read_ray_cluster,
 )
 
@@ -133,3 +135,46 @@ def test_a_worker_of_ray_without_work_is_left_out_unless_it_is_in_a_hook(
     monkeypatch.setattr(ray_cluster, "words_of", lambda pid: ["ray::IDLE"])
     monkeypatch.setattr(ray_cluster, "read_thread", read_thread)
     assert ray_cluster.leave_out_services(calls) == [202]
+
+
+IN_USE = (
+    "Number of spilled unschedulable leases: 0\nResource usage {\n"
+    "    - (language=PYTHON actor_or_taskEnvironment.__init__ pid=6913 worker_id=785d): "
+    "{CPU_group_00d9f6ce0ba0fa90671256289e7401000000: 1, "
+    "bundle_group_00d9f6ce0ba0fa90671256289e7401000000: 0.001}\n"
+    "    - (language=PYTHON actor_or_taskTrainer.__init__ pid=6830 worker_id=bbc6): "
+    "{CPU_group_0_00d9f6ce0ba0fa90671256289e7401000000: 1, GPU: 2, "
+    "CPU_group_00d9f6ce0ba0fa90671256289e7401000000: 1}\n}\n"
+    "Backlog Size per scheduling descriptor :{workerId: num backlogs}:\n"
+)
+
+
+def test_a_raylet_tells_who_has_its_resources() -> None:
+    assert parse_holders(NODE + IN_USE) == (
+        ResourceHolder(6913, "Environment", (("CPU", 1.0),)),
+        ResourceHolder(6830, "Trainer", (("CPU", 1.0), ("GPU", 2.0))),
+    )
+    assert parse_holders(NODE) == ()
+
+
+def again(name: str, task: str, number: int) -> str:
+    return (
+        "[2026-11-28 22:29:57,566 I 1 9] core_worker.cc:5147: Will resubmit task after a 0ms "
+        "delay: "
+        "Type=NORMAL_TASK, Resources: {disk: 1, CPU: 1, }, function_descriptor="
+        f"{{function_name={name}}}, task_id={task}, task_name={name}, job_id=01000000, "
+        f"max_retries=-1, depth=1, attempt_number={number}, dependencies={{}}\n"
+    )
+
+
+def test_a_driver_tells_which_tasks_it_has_handed_in_again_and_why() -> None:
+    lost = (
+        "[2026-11-28 22:29:05,559 I 1 9] task_manager.cc:526: Resubmitting task that produced lost "
+        "plasma object, attempt #0: Type=NORMAL_TASK, Resources: {disk: 1, CPU: 1, }, "
+        "function_descriptor={}, task_id=c267, task_name=load\n"
+    )
+    text = again("preprocess", "b151", 1) + again("preprocess", "b151", 2) + lost
+    assert parse_retries(text + again("load", "c267", 1)) == (
+        RetriedTask("preprocess", 2, False, "disk: 1, CPU: 1"),
+        RetriedTask("load", 1, True, "disk: 1, CPU: 1"),
+    )

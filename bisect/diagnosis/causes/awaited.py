@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Look, Thread
+from ..process.actor_waits import is_idle_loop, waits_for_ray
 from ..process.blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..process.frames import (
     format_frame,
@@ -14,12 +15,7 @@ from ..process.frames import (
     serves_multiprocessing,
     unqualified_name,
 )
-from ..process.helper_processes import (
-    is_idle_loop,
-    is_idle_worker,
-    waits_for_ray,
-    waits_for_room,
-)
+from ..process.helper_processes import is_idle_worker, waits_for_room
 from ..process.process_snapshot import ProcessSnapshot, merge_looks
 from ..process.public_calls import find_group_wait
 from ..process.request_threads import takes_connections, waits_for_others

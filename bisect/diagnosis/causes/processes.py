@@ -20,6 +20,7 @@ from .signs import (
     others_wait_for_it,
 )
 
+CHILD_PROGRAM = "child-program"  # the cause where nothing is known of why a program does not end
 # What an interruptible call waits in: nothing leaves it in state D but a freezer of cgroups v1.
 _INTERRUPTIBLE = re.compile(
     r"hrtimer_nanosleep|do_nanosleep|futex_\w+|do_sys_poll|poll_schedule_timeout\S*|do_select"
@@ -323,7 +324,7 @@ CAUSES = (
         references=("https://man7.org/linux/man-pages/man2/vfork.2.html",),
     ),
     KnownCause(
-        id="child-program",
+        id=CHILD_PROGRAM,
         title="a rank waits for a program that it started, and the program does not end",
         signs=(
             need(_waits_for_a_program, 0.6),

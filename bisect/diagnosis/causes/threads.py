@@ -9,6 +9,7 @@ from dataclasses import replace
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
+from ...base.process_roles import find_actor
 from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS
 from ..process.frames import (
     EXPORTERS,
@@ -371,6 +372,14 @@ def _a_rank_may_have_it(scene: Scene) -> Found | None:
     return None
 
 
+def _awaits_an_actor(scene: Scene) -> Found | None:
+    """An actor or a task of Ray is in a method: its answer comes by a thread of Ray's in C++."""
+    wait = scene.verdict.waits_for
+    actors = {one.pid: find_actor(one.command) for one in scene.children}
+    name = actors.get(wait.pid or 0) if wait is not None else ""
+    return Found(f"it awaits {name}") if name else None
+
+
 def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
     """A child waits to write into what the loop has stopped to read."""
     family = [(look,) for look in scene.children]
@@ -475,6 +484,7 @@ CAUSES = (
             also(no_other_thread_works, 0.4),
             also(_its_tasks_await, 0.3),
             unless(_its_child_waits_to_be_read),
+            unless(_awaits_an_actor),
         ),
         why="Nothing outside the process can wake the loop that runs {place}: what it awaits was "
         "lost, or never started ({lost}).",
