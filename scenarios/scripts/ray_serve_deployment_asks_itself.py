@@ -40,7 +40,7 @@ if __name__ == "__main__":
 # steps = ["ray_get", "script", "ray_init"]
 # after = ["Ray started", "Actor asked for", "Answer of Ray there", ""]
 # own_code = true
-# calls = ['result', 'write', 'main']
+# calls = ['ray\.get', 'result', 'write', 'main']
 # says = ['Writer']
 # limit = 300
 # ///
