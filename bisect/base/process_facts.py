@@ -304,6 +304,7 @@ class DeadWorker:
     detail: str  # in Ray's words
     pid: int | None = None
     actor: str = ""  # the class of the actor that it ran
+    comes_again: bool = False  # Ray starts another one in its place
 
 
 @dataclass(frozen=True)

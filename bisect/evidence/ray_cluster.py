@@ -53,7 +53,9 @@ _AGAIN = re.compile(
     r"Will resubmit task after.*?Resources: \{([^}]*)\}.*? task_id=([0-9a-f]+), task_name=(\S+), "
     r".*?attempt_number=(\d+)"
 )
-_FAILED = re.compile(r"Actor is failed on worker ([0-9a-f]+) .*?job_id=([0-9a-f]+)")
+_FAILED = re.compile(
+    r"Actor is failed on worker ([0-9a-f]+) .*?(?:remaining_restarts = (-?\d+) )?job_id=([0-9a-f]+)"
+)
 # How a worker ends that was told to, or whose own code raised: who waits for it is told.
 _EXPECTED = ("INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT", "USER_ERROR")
 
@@ -237,9 +239,15 @@ def parse_deaths(text: str, job: str = "") -> tuple[DeadWorker, ...]:
     """Return the workers of actors that ended and were not told to; of one `job` where that is
     known. The last ones, in their order.
     """
-    failed = {worker: of for worker, of in _FAILED.findall(text) if not job or of == job}
+    failed = {
+        worker: left not in ("", "0")
+        for worker, left, of in _FAILED.findall(text)
+        if not job or of == job
+    }
     found = [
-        DeadWorker(worker, kind, detail.partition(" Some common causes")[0])
+        DeadWorker(
+            worker, kind, detail.partition(" Some common causes")[0], comes_again=failed[worker]
+        )
         for worker, kind, detail in _EXIT.findall(text)
         if worker in failed and kind not in _EXPECTED
     ]
@@ -260,7 +268,7 @@ def _add_process(folder: str, one: DeadWorker) -> DeadWorker:
         pid = int(end) if end.isascii() and end.isdigit() else pid
         told = re.search(r"^:actor_name:(.+)$", _read_start(f"{folder}/{name}", 4096), re.MULTILINE)
         actor = told[1].strip() if told else actor
-    return DeadWorker(one.worker, one.kind, one.detail, pid, actor)
+    return DeadWorker(one.worker, one.kind, one.detail, pid, actor, one.comes_again)
 
 
 def _read_start(path: str, size: int) -> str:

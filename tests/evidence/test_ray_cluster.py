@@ -178,3 +178,11 @@ def test_a_driver_tells_which_tasks_it_has_handed_in_again_and_why() -> None:
         RetriedTask("preprocess", 2, False, "disk: 1, CPU: 1"),
         RetriedTask("load", 1, True, "disk: 1, CPU: 1"),
     )
+
+
+def test_an_actor_that_may_be_restarted_comes_again() -> None:
+    text = EXIT.format(worker="94e8", kind="SYSTEM_ERROR", job="0100")
+    (dead,) = parse_deaths(text)
+    assert not dead.comes_again
+    (again,) = parse_deaths(text.replace("remaining_restarts = 0", "remaining_restarts = -1"))
+    assert again.comes_again

@@ -339,9 +339,10 @@ def _actor_died(scene: Scene) -> Found | None:
     """
     cluster = _find_cluster(scene)
     waits = makes_a_group(scene) or _ray_waits(scene) or scene.verdict.ranks.never_started
-    if cluster is None or not cluster.dead or not waits:
+    lost = [one for one in cluster.dead if not one.comes_again] if cluster is not None else []
+    if cluster is None or not lost or not waits:
         return None
-    dead = cluster.dead[-1]
+    dead = lost[-1]
     who, how = _format_dead(dead), f"{dead.kind}: {dead.detail}"
     return Found(f"{who} died ({how})", {"who": who, "how": how, "logs": cluster.folder})
 

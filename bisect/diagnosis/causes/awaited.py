@@ -215,7 +215,8 @@ def _awaits_an_idle_actor(scene: Scene) -> Found | None:
 
 def _in_the_jobs_code(scene: Scene, view: ProcessSnapshot) -> str:
     """Return where a process stands in the job's own code, in any of its threads."""
-    frames = (frame for thread in view.threads for frame in thread.frames)
+    threads = sorted(view.threads, key=lambda one: one is not view.main)
+    frames = (frame for thread in threads for frame in thread.frames)
     own = scene.users_frame(frames)
     return (
         format_frame(own) if own is not None and innermost_python_frame(view.frames) != own else ""

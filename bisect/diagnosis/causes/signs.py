@@ -221,17 +221,17 @@ def find_blocked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
         return ()
     known = {**scene.beside, **{view.look.pid: view for view in scene.workers}}
     nodes = scene.graph.nodes if scene.graph else {}
-    links = {
-        source: nodes[edge.target].process
-        for edge in (scene.graph.edges if scene.graph else ())
-        if (source := nodes[edge.source].process) is not None
-    }
+    links: dict[ProcessId, list[int]] = {}  # it may wait for the rank's as well, or for another
+    for edge in scene.graph.edges if scene.graph else ():
+        source, target = nodes[edge.source].process, nodes[edge.target].process
+        if source is not None and target is not None and target.host == scene.subject.host:
+            links.setdefault(source, []).append(target.pid)
     found = [scene.view]
     pid = _find_awaited_child(scene, known)
     while pid in known:
         found.append(known.pop(pid))
-        awaited = links.get(ProcessId(scene.subject.host, pid))
-        pid = awaited.pid if awaited is not None and awaited.host == scene.subject.host else None
+        awaited = links.get(ProcessId(scene.subject.host, pid), [])
+        pid = next((one for one in awaited if one in known), None)
     return tuple(found)
 
 

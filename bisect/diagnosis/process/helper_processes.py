@@ -18,7 +18,7 @@ from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from .actor_waits import find_actor_wait, find_asked_actor, waits_for_ray
 from .blocked_syscalls import WRITE_CALLS, list_awaited_pids
-from .frames import frame_owner, runs_job_code, serves_multiprocessing, unqualified_name
+from .frames import frame_owner, serves_multiprocessing, unqualified_name
 from .process_snapshot import ProcessSnapshot, ProcessTable, merge_looks
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
@@ -290,7 +290,7 @@ def is_idle_worker(look: Look) -> bool:
     if _serves(look):
         return True
     if is_dask_worker(look.command):
-        return look.main is not None and not runs_job_code(look.main)
+        return _find_own_frame(look) is None
     waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
     # What it unpickles there may be of the job, and run its code.
     if not waits or any(frame_owner(one, "") == "user" for one in python[: waits[-1]]):
