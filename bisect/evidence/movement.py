@@ -40,6 +40,8 @@ NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but ar
 THREAD_BULK = 64 * 1024  # of one thread of the step: the main one reads or writes, another writes
 FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MiB/s
 DISK_BULK = 4 * 1024  # really from storage
+SAMPLED_BULK = 16 * 1024  # by which a cheap reading says that a process may move
+SAMPLED_READS = 48 * 1024  # a scheduler of Dask's reads 17 KiB/s of /proc about itself
 FAULTS = 2.0  # page faults a second that waited for storage
 
 _SENDS = split_words(
@@ -481,13 +483,13 @@ def compare_samples(before: Sample, after: Sample) -> str:
     share = measure_cpu_share(before, after)
     if share >= 0.05:
         return f"uses {share:.0%} of a core".replace("%", " %")
-    for verb, old, new in (
-        ("reads", before.read, after.read),
-        ("writes", before.written, after.written),
-        ("receives", before.received or 0, after.received or 0),
-        ("reads", before.disk_read, after.disk_read),
+    for verb, old, new, least in (
+        ("reads", before.read, after.read, SAMPLED_READS),
+        ("writes", before.written, after.written, SAMPLED_BULK),
+        ("receives", before.received or 0, after.received or 0, SAMPLED_BULK),
+        ("reads", before.disk_read, after.disk_read, SAMPLED_BULK),
     ):
-        if new - old >= 16384 * seconds:
+        if new - old >= least * seconds:
             return f"{verb} {format_rate(new - old, seconds)}"
     return ""
 
