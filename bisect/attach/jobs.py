@@ -33,15 +33,13 @@ from .processes import (
     processes_below,
     read_processes,
 )
-from .ranks import (
+from .ranks import STARTERS, Rank, ranks_from_environment, replace_supervisors
+from .ranks_by_stack import (
     MOST,
-    STARTERS,
-    Rank,
     find_candidates,
     look_for_ranks,
-    ranks_from_environment,
+    number_programs_below,
     read_ranks_from_stacks,
-    replace_supervisors,
 )
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -81,7 +79,10 @@ class Job:
         """Its command starts all of its ranks: it is not that of one rank among several, which
         something that is not seen has started, nor the kernel of a notebook.
         """
-        one_by_one = not self.launchers and all(r.by == "environment" for r in self.ranks)
+        one_by_one = not self.launchers and all(
+            r.by == "environment" or (r.by == "arguments" and r.launcher is None)
+            for r in self.ranks
+        )
         return self.notebook is None and not (one_by_one and self.world > 1)
 
     @property
@@ -129,6 +130,20 @@ def make_lone_job(processes: ProcessTable, pid: int, sure: bool = True) -> Job:
         notebook=pid if one.notebook else None,
         uid=one.uid,
         started=one.started,
+    )
+
+
+def _make_job_of_programs(processes: ProcessTable, pid: int, numbers: Mapping[int, int]) -> Job:
+    """Return the job of the programs that one process has started with these numbers, by pid."""
+    jobs = [make_lone_job(processes, one) for one in numbers]
+    ranks = [replace(job.ranks[0], number=numbers[job.pid], by="arguments") for job in jobs]
+    return replace(
+        jobs[0],
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.number or 0)),
+        launchers=(pid,),
+        command=format_command(processes[pid].words),
+        world=len(ranks),
+        started=min(job.started for job in jobs),
     )
 
 
@@ -188,7 +203,8 @@ def _are_twins(one: Rank, other: Rank) -> bool:
 
 def _key_of_nameless(processes: ProcessTable, rank: Rank) -> object:
     """Return what ranks that nothing names have in common: their shell, and perhaps a program."""
-    return rank.pid if rank.by != "stack" else (processes[rank.pid].ppid, rank.program)
+    is_of_family = rank.by in ("stack", "arguments")
+    return (processes[rank.pid].ppid, rank.program) if is_of_family else rank.pid
 
 
 def _is_same_job(processes: ProcessTable, group: Sequence[Rank], part: Sequence[Rank]) -> bool:
@@ -272,7 +288,9 @@ def _find_command(
     processes: ProcessTable, ranks: Sequence[Rank], launchers: Sequence[int]
 ) -> tuple[str, ...]:
     if not launchers:
-        return format_command(processes[ranks[0].pid].words)
+        by_arguments = ranks[0].by == "arguments"
+        typed = ranks[0].launcher if by_arguments and ranks[0].launcher else ranks[0].pid
+        return format_command(processes[typed].words)
     outermost = processes[launchers[0]]
     for one in processes_above(processes, outermost.pid):
         if one.launcher in STARTERS:  # DeepSpeed's starts another one, which starts the ranks
@@ -447,12 +465,21 @@ def _lone_job_of(processes: ProcessTable, pid: int, unread: Collection[int]) -> 
 
 def _list_programs(processes: ProcessTable, pid: int) -> list[int]:
     """Return the topmost programs of Python below a process, in their order; itself where it is
-    one.
+    one. None of them is ours: below `hangbisect run` it is its command.
     """
     inside = {pid, *processes_below(processes, {pid})}
-    pythons = {one for one in inside if processes[one].python}
+    ours = {one for one in inside if processes[one].is_run or processes[one].is_own}
+    pythons = {one for one in inside - ours if processes[one].python}
     above = {one: {other.pid for other in processes_above(processes, one)} for one in pythons}
     return sorted(one for one in pythons if not above[one] & pythons)
+
+
+def _list_starters(processes: ProcessTable, pid: int) -> list[int]:
+    """Return a process that may have started several programs; of `hangbisect run` its command."""
+    if not processes[pid].is_run:
+        return [pid]
+    below = (one for one in processes.values() if one.ppid == pid)
+    return [one.pid for one in below if not (one.is_run or one.is_own)]
 
 
 def find_job_of_process(
@@ -477,6 +504,9 @@ def find_job_of_process(
         for job in jobs:
             if one in job.pids:
                 return job
+    for parent in _list_starters(processes, pid):
+        for numbers, _ in number_programs_below(processes, parent):
+            return _make_job_of_programs(processes, parent, numbers)
     programs = _list_programs(processes, pid)
     if not programs:
         raise _no_python(processes[pid])

@@ -103,7 +103,7 @@ class NodeFacts:
 async def look_at_job(
     job: Job, processes: ProcessTable, span: float = STILL_SPAN, gpu_stacks: bool = False
 ) -> NodeFacts:
-    """Look at a job until it is clear whether it moves, and return what was seen. Where it hangs,
+    """Look at a job until it is clear whether it moves, and return what was seen. If it does not,
     the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms; with
     `gpu_stacks` it is asked which kernels the GPUs of up to eight ranks run as well.
     """
@@ -130,7 +130,8 @@ async def look_at_job(
     series = JobLooks(job, ranks, descendants, environment)
     settled = await series.take(span)
     if not settled.moving and job.ranks:
-        await series.look_deeper(sorted(settled.hung))
+        await series.look_deeper(sorted(settled.hung | settled.busy))
+        settled = series.settled() if settled.busy else settled  # a spin may wait for others
     asks = gpu_stacks and not settled.moving
     return await _make_node_facts(job, processes, series, settled, asks)
 

@@ -20,10 +20,10 @@ from ..base.deadline import within
 from ..base.errors import UsageError
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
-from ..base.proc import LARGEST, Stat, list_pids, read_stat
+from ..base.proc import Stat, list_pids, read_stat
 from ..base.process_roles import ServerProcess, find_server_process
 from ..base.variables import FRONT_VARIABLE
-from ..evidence.process import runs_python, uid_of, variables_of, words_of
+from ..evidence.process import has_loaded_library, runs_python, uid_of, variables_of, words_of
 
 # Seconds for all of /proc: 200 processes take 0.04 s of a core; where 20 processes want each core,
 # 0.6 to 2 s.
@@ -248,24 +248,9 @@ def _find_front(processes: ProcessTable, one: Process) -> int:
     return max(before, key=lambda p: (p.started, p.pid), default=one).pid
 
 
-_MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
-_LIBRARIES = (b"libtorch", b"/ray/_raylet.")  # of what makes a Python a job
-
-
 def has_library(one: Process) -> bool:
     """Return whether a process has loaded what makes a Python a part of a job."""
-    if one.state in "ZXD":  # to read what it has mapped might take for ever
-        return False
-    try:
-        maps = within(_MAPS_LIMIT, _read_maps, one.pid)
-        return any(library in maps for library in _LIBRARIES)
-    except (OSError, TimeoutError):
-        return False
-
-
-def _read_maps(pid: int) -> bytes:
-    with open(f"/proc/{pid}/maps", "rb") as file:
-        return file.read(LARGEST)
+    return has_loaded_library(one.pid)
 
 
 def _read_process(pid: int, about: Stat) -> Process:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from .launchers import BY_PROGRAM, LAUNCHERS, Launcher
 
@@ -358,3 +360,44 @@ def is_shell(words: Sequence[str]) -> bool:
     started, whoever asks for it (POSIX.1-2017, XCU 2.12).
     """
     return bool(words) and _get_base_name(words[0]).removeprefix("-") in _SHELLS
+
+
+_NUMBER = re.compile(r"\d+")
+# How the flag is called by which a program is told its number among others of its kind.
+_RANK_FLAG = re.compile(
+    r"-(?:\w*[-_])?(?:rank|(?:process|proc|worker|node)(?:[-_]?(?:id|index|idx))?)\b"
+)
+
+
+class Numbering(NamedTuple):
+    """The numbers that the commands of some processes give them."""
+
+    numbers: tuple[int, ...]  # in the order of the commands
+    by_flag: bool  # the flag says that it is the number of a process: --process-id=1
+
+
+def mask_numbers(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a command with "#" for each number in them."""
+    return tuple(_NUMBER.sub("#", word) for word in command)
+
+
+def number_programs(commands: Sequence[Sequence[str]], others: int = 0) -> Numbering | None:
+    """Return the numbers by which commands of one program tell it which of several it is: they are
+    alike but for numbers, and those at one place are the numbers from 0 on, but for those of so
+    many `others`. None where they are no such commands, or two places number them otherwise.
+    """
+    if len(commands) < 2 or program(commands[0]) is None:
+        return None
+    if len({*map(mask_numbers, commands)}) != 1:
+        return None
+    found: dict[tuple[int, ...], bool] = {}
+    for at in range(len(commands[0])):
+        for values in zip(*(_NUMBER.findall(words[at]) for words in commands), strict=True):
+            numbers = tuple(map(int, values))
+            if len({*numbers}) == len(commands) and {*numbers} <= {*range(len(commands) + others)}:
+                flag = commands[0][at] if "=" in commands[0][at] else commands[0][max(at - 1, 0)]
+                by_flag = _RANK_FLAG.search(flag) is not None
+                found[numbers] = found.get(numbers, False) or by_flag
+    named = [numbers for numbers, by_flag in found.items() if by_flag]
+    chosen = named if len(named) == 1 else [*found]
+    return Numbering(chosen[0], found[chosen[0]]) if len(chosen) == 1 else None

@@ -197,6 +197,16 @@ FUNCTIONS = (
         r"_create_tcp_store",
         frozenset([Role.MEETS_NODES]),
     ),
+    # Processes of JAX: the coordinator is in that of the first.
+    LibraryFunction(
+        r"jax/_src/distributed\.py",
+        r"initialize",
+        frozenset([Role.MAKES_GROUP]),
+        locals="process_id num_processes coordinator_address initialization_timeout",
+    ),
+    LibraryFunction(
+        r"jax/experimental/multihost_utils\.py", r"\w+", frozenset([Role.RUNS_COLLECTIVE])
+    ),
     LibraryFunction(
         r"torch/distributed/elastic/utils/store\.py",
         r"\w*barrier\w*|synchronize|get_all|_try_detecting_missing_ranks",

@@ -23,7 +23,7 @@ from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
-from ..base.process_facts import Look, waits_at_queue
+from ..base.process_facts import Frame, Look, waits_at_queue
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..diagnosis.process.actor_waits import put_job_thread_first
@@ -184,8 +184,11 @@ def classify_ranks(
     if not moving:
         unsure -= set(had_time)
     on_another = {r for r in quiet if r in unsure or waits_for_another(waits.get(r), r)}
-    # A rank that spins inside a collective (NCCL does) waits, whatever CPU it burns.
+    # A rank that spins inside a collective (NCCL does, and MPI) waits, whatever CPU it burns; what
+    # native frames of one tell is true of those in the same place.
     spinning = {r for r in busy if waits_for_another(waits.get(r), r)}
+    places = {r.rank: _list_python_frames(r) for r in ranks if r.rank in busy}
+    spinning |= {r for r in busy if places[r] and places[r] in [places[s] for s in spinning]}
     asleep = {r.rank for r in ranks if r.rank in quiet and wakes_soon(r, waits.get(r.rank), soon)}
     goes_on = moving | asleep | (busy - spinning)
     hung = quiet - on_another - asleep if goes_on else quiet | spinning
@@ -193,6 +196,12 @@ def classify_ranks(
     return RankClasses(
         frozenset(moving), frozenset(busy - spinning), frozenset(waiting), frozenset(hung)
     )
+
+
+def _list_python_frames(facts: RankFacts) -> tuple[Frame, ...]:
+    """Return where the main thread of a rank stands, without native frames."""
+    main = facts.looks[-1].main if facts.looks else None
+    return tuple(one for one in main.frames if not one.native) if main is not None else ()
 
 
 def waits_for_another(wait: Wait | None, rank: RankId) -> bool:

@@ -32,6 +32,7 @@ _TELLING = (
     ("torch/distributed/elastic/multiprocessing/api.py", "_wrap", "", "local_rank"),
     ("strategies/launchers/multiprocessing.py", "_wrapping_function", "", "process_idx"),
     ("accelerate/utils/launch.py", "__call__", "", "index"),
+    ("jax/_src/distributed.py", "initialize", "process_id", ""),
 )
 # (file, function) of what serves another process, and not of what asks one: both have frames of the
 # same libraries (the loops of multiprocessing, concurrent.futures, torch's DataLoader and loky;
@@ -44,7 +45,7 @@ _WORKERS = (
     (re.compile(r"/execnet/gateway_base\.py$"), "executetask|serve"),
 )
 _MASTERS = ("hostname", "master_addr")
-_WORLDS = ("world_size", "nprocs")
+_WORLDS = ("world_size", "nprocs", "num_processes")
 
 
 @dataclass(frozen=True)

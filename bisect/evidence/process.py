@@ -520,3 +520,24 @@ class ProcessMemory:
         if is_none or (fraction == 1e-9 and not 0 <= parts < 1_000_000_000):
             return None
         return float(seconds) + float(parts) * fraction
+
+
+_MAPS_LIMIT = 0.2  # seconds for the list of what a process has mapped
+_LIBRARIES = (b"libtorch", b"/ray/_raylet.")  # of what makes a Python a job
+
+
+def has_loaded_library(pid: int) -> bool:
+    """Return whether a process has loaded what makes a Python a part of a job."""
+    about = read_stat(pid)
+    if about is None or about.state in "ZXD":  # to read what it has mapped might take for ever
+        return False
+    try:
+        maps = within(_MAPS_LIMIT, _read_maps, pid)
+    except (OSError, TimeoutError):
+        return False
+    return any(library in maps for library in _LIBRARIES)
+
+
+def _read_maps(pid: int) -> bytes:
+    with open(f"/proc/{pid}/maps", "rb") as file:
+        return file.read(LARGEST)

@@ -177,15 +177,20 @@ def _parse_thread(data: dict[str, Any]) -> Thread:
     )
 
 
+# What py-spy calls a native function whose library it does not know.
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
 def _parse_frame(data: dict[str, Any]) -> Frame:
     line, library = data.get("line"), data.get("module")
     file = str(data.get("filename") or "")
+    name = str(data.get("name") or "?")
     frame = Frame(
-        name=str(data.get("name") or "?"),
+        name=name,
         file=file,
         line=line if type(line) is int else 0,
-        # Only frames of C, C++ and Cython name the library that they are in.
-        native=library is not None,
+        # Only frames of C, C++ and Cython name the library that they are in, or are an address.
+        native=library is not None or _ADDRESS.fullmatch(name) is not None,
         library=library if isinstance(library, str) and library != file else "",
     )
     parsed = _parse_locals(data.get("locals"))

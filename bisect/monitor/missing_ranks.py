@@ -1,9 +1,9 @@
 """Ranks that never say hello: looked for among the launcher's children, and among the processes
-that a program of the user's own has started by multiprocessing.
+that a program of the user's own has started, by multiprocessing or as programs with a number each.
 
 They call nothing that the watch knows: no process group, none of the libraries. So the program
 itself passes for the only rank, and what it has started for its children. Their stacks tell which
-numbers they have (dumps/facts_in_stack.py), as they do to `attach`. Pure.
+numbers they have (dumps/facts_in_stack.py), or their arguments, as they do to `attach`. Pure.
 
 Ranks of one group may be of several programs, each with a monitor of its own (a trainer, and the
 workers of its engine): a rank that waits for the world finds the others below it, and rank 0 at the
@@ -13,12 +13,12 @@ store, which that one serves (torch/distributed/rendezvous.py, _create_c10d_stor
 from __future__ import annotations
 
 import contextlib
-import re
+import itertools
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.command_words import has_launcher, has_title
+from ..base.command_words import has_launcher, has_title, is_shell, mask_numbers, number_programs
 from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import DIALECTS, RANK_VARIABLES
@@ -400,12 +400,13 @@ def _kind_by_look(one: Look) -> str:
     by_title = _kind_by_title(one.command)
     if by_title:
         return by_title
-    return "spawn" if _is_started_by_multiprocessing(one) else " ".join(one.command)
+    words = mask_numbers(one.command)
+    return "spawn" if _is_started_by_multiprocessing(one) else " ".join(words)
 
 
 def _kind_by_title(words: Sequence[str]) -> str:
     """Return the title that a process gave itself, without numbers, "" where it has none."""
-    return re.sub(r"\d+", "#", words[0]) if has_title(words) else ""
+    return mask_numbers(words)[0] if has_title(words) else ""
 
 
 def _find_ranks(program: RankFacts) -> list[RankFacts]:
@@ -418,15 +419,26 @@ def _find_ranks(program: RankFacts) -> list[RankFacts]:
             told = _read_locals(looks)
             if not told.worker:
                 families.setdefault(looks[-1].ppid, []).append((looks, told))
-    for members in families.values():
-        numbers = _number(members)
-        if numbers is not None:
-            made = (
-                _make_rank(program, looks, number)
-                for (looks, _), number in zip(members, numbers, strict=True)
-            )
-            return sorted(made, key=lambda facts: facts.rank)
-    return []
+    numbered = {_number(them): [looks for looks, _ in them] for them in families.values()}
+    numbered |= _number_programs(program)
+    numbers, members = next(((n, members) for n, members in numbered.items() if n), ((), []))
+    made = map(_make_rank, itertools.repeat(program), members, numbers)
+    return sorted(made, key=lambda facts: facts.rank)
+
+
+def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[Look]]]:
+    """Return by their numbers the programs that another one has started, alike but for these."""
+    families: dict[str, list[Sequence[Look]]] = {}
+    started = [looks for looks in program.children if looks and looks[-1].ppid == program.pid]
+    for looks in started:
+        if looks[-1].state not in ("Z", "X") and not is_shell(looks[-1].command):
+            families.setdefault(_kind_by_look(looks[-1]), []).append(looks)
+    ended = sum(has_failed(looks[-1]) for looks in started)
+    found = {
+        number_programs([looks[-1].command for looks in members], ended): members
+        for members in families.values()
+    }
+    return {told.numbers: members for told, members in found.items() if told is not None}
 
 
 def _is_started_by_multiprocessing(one: Look) -> bool:
@@ -439,15 +451,15 @@ def _read_locals(looks: Sequence[Look]) -> RankLocals:
     return read_rank_locals(next((one for one in reversed(looks) if one.threads), looks[-1]))
 
 
-def _number(members: Sequence[tuple[Sequence[Look], RankLocals]]) -> list[int] | None:
-    """Return the numbers of these processes, None if they are no ranks. Where all but one tell,
-    that one has the number that is left.
+def _number(members: Sequence[tuple[Sequence[Look], RankLocals]]) -> tuple[int, ...]:
+    """Return the numbers of these processes, () if they are no ranks. Where all but one tell, that
+    one has the number that is left.
     """
     told = [one.any_number for _, one in members]
     left = set(range(len(members))) - set(told)
     if len(members) < _FEWEST or told.count(None) > 1 or len(left) != told.count(None):
-        return None
-    return [number if number is not None else min(left) for number in told]
+        return ()
+    return tuple(number if number is not None else min(left) for number in told)
 
 
 def _make_rank(program: RankFacts, looks: Sequence[Look], number: int) -> RankFacts:

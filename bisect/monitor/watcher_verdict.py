@@ -23,8 +23,10 @@ from ..base.command_words import (
     find_meeting_place,
     is_resource_tracker,
     is_shell,
+    number_programs,
     pipeline_of,
     several_nodes,
+    starts_for_multiprocessing,
 )
 from ..base.deadline import within
 from ..base.launcher_env import number
@@ -41,7 +43,8 @@ from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.other_nodes import find_node_rendezvous
-from ..diagnosis.process.process_snapshot import merge_looks
+from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS
+from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
 from ..diagnosis.proof_of_hang import waits_for_requests
 from ..diagnosis.snapshot import Snapshot
@@ -55,6 +58,7 @@ from ..evidence.look import Target
 from ..evidence.machine import read_machine
 from ..evidence.process import (
     family,
+    has_loaded_library,
     marked,
     runs_python,
     variables_of,
@@ -150,8 +154,21 @@ class LauncherSnapshot:
         # One process of one's own, or what a launcher has started alone and given no number.
         is_launcher_alone = len(pids) == 1 and _is_launcher(self.launcher)
         if not (self.rank_of or self.expects_words or self.is_elsewhere or is_launcher_alone):
-            self.rank_of = {self._find_program(): 0}
+            self.rank_of = self._number_programs() or {self._find_program(): 0}
         return list(self.parents)
+
+    def _list_programs(self) -> list[int]:
+        """Return the topmost programs of Python."""
+        programs = {pid for pid in self.parents if runs_python(pid)}
+        return sorted(pid for pid in programs if not programs & {*self._list_above(pid)})
+
+    def _number_programs(self) -> dict[int, int]:
+        """Return by pid the numbers of the programs of a shell that their arguments tell; {} where
+        these do not tell those of all.
+        """
+        programs = self._list_programs() if is_shell(words_of(self.launcher)) else []
+        told = number_programs([words_of(pid) for pid in programs])
+        return dict(zip(programs, told.numbers, strict=True)) if told is not None else {}
 
     def _find_program(self) -> int:
         """Return the process that stands for a job without ranks: the command itself; below a shell
@@ -159,12 +176,28 @@ class LauncherSnapshot:
         wait for requests, as far as there is one.
         """
         if runs_python(self.launcher):
-            return self.launcher
-        programs = {pid for pid in self.parents if runs_python(pid)}
-        topmost = sorted(pid for pid in programs if not programs & {*self._list_above(pid)})
+            return self._find_awaited_program() or self.launcher
+        topmost = self._list_programs()
         if len(topmost) < 2 and not is_shell(words_of(self.launcher)):
             return self.launcher
         return min(topmost, key=self._only_serves, default=self.launcher)
+
+    def _find_awaited_program(self) -> int | None:
+        """Return the only program of Python that the command has started and does nothing but wait
+        for, where that has loaded what makes a Python a job and the command has not: what `conda
+        run` has started, or the agent of a sweep.
+        """
+        looks = self.looks.get(self.launcher, [])
+        task = main_kernel(looks[-1]) if looks else None
+        if task is None or task.syscall is None or task.syscall.name not in CHILD_WAIT_CALLS:
+            return None
+        below = {pid for pid in self.parents if pid != self.launcher and runs_python(pid)}
+        topmost = [pid for pid in below if not below & {*self._list_above(pid)}]
+        is_program = len(topmost) == 1 and not starts_for_multiprocessing(words_of(topmost[0]))
+        if not is_program or words_of(topmost[0]) == words_of(self.launcher):
+            return None
+        is_job = has_loaded_library(topmost[0]) and not has_loaded_library(self.launcher)
+        return topmost[0] if is_job else None
 
     def _only_serves(self, pid: int) -> bool:
         looks = self.looks.get(pid, [])

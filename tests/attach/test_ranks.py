@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.attach.jobs import group_ranks
+from hangbisect.attach.jobs import find_job_of_process, group_ranks
 from hangbisect.attach.processes import Process
-from hangbisect.attach.ranks import (
-    Rank,
-    find_candidates,
-    ranks_from_environment,
-    read_ranks_from_stacks,
-)
-from hangbisect.base.process_facts import Descriptor, Frame, Look
+from hangbisect.attach.ranks import Rank, ranks_from_environment
+from hangbisect.attach.ranks_by_stack import find_candidates, read_ranks_from_stacks
+from hangbisect.base.process_facts import Descriptor, Frame, Look, Socket
 from hangbisect.dumps.facts_in_stack import read_rank_locals
 from hypothesis import given
 from hypothesis import strategies as st
@@ -411,3 +407,67 @@ def test_kernels_of_one_notebook_server_are_jobs_of_their_own() -> None:
     processes = table(server, process(101, 40, *words), process(102, 40, *words))
     ranks = read_ranks_from_stacks(processes, {101: told(0, 101), 102: told(0, 102)})
     assert sorted(sorted(job.pids) for job in group_ranks(processes, ranks)) == [[101], [102]]
+
+
+def numbered(starter: Process, *words: str) -> list[Process]:
+    """What a process has started: three programs with these arguments, of which "%" is a number."""
+    arguments = ([word.replace("%", str(n)) for word in words] for n in range(3))
+    return [process(101 + n, 100, PYTHON, *given) for n, given in enumerate(arguments)]
+
+
+LAUNCHER = process(100, 1, PYTHON, "launch.py")
+SHELL = process(100, 1, "bash")
+
+
+@pytest.mark.parametrize(("starter", "known"), [(LAUNCHER, 100), (SHELL, None)])
+def test_programs_whose_flag_names_their_rank_are_ranks(
+    starter: Process, known: int | None
+) -> None:
+    """The script that started them belongs to them, a person's shell does not."""
+    processes = table(starter, *numbered(starter, "train.py", "--process-id=%"))
+    assert [one.pid for one in find_candidates(processes, [], set())] == [101, 102, 103]
+    looks = {pid: told(None, pid) for pid in (101, 102)}
+    found = read_ranks_from_stacks(processes, looks, unseen=[103])
+    assert [(r.pid, r.number, r.launcher, r.by) for r in found] == [
+        (pid, pid - 101, known, "arguments") for pid in (101, 102, 103)
+    ]
+    (job,) = group_ranks(processes, found)
+    assert (job.world, job.launchers, job.has_one_command) == (3, (), known is not None)
+    assert job.command[1] == ("launch.py" if known else "train.py")
+
+
+def test_programs_with_numbers_of_any_kind_are_ranks_if_they_are_connected() -> None:
+    """Else each may be a run of its own, with another seed."""
+    processes = table(LAUNCHER, *numbered(LAUNCHER, "train.py", "--seed", "%"))
+    looks = {pid: told(None, pid) for pid in (101, 102, 103)}
+    assert read_ranks_from_stacks(processes, looks) == []
+    socket = Socket(7, "tcp", state="ESTABLISHED", peer_pids=(103,))
+    looks[101] = replace(looks[101], sockets=(socket,))
+    assert [rank.number for rank in read_ranks_from_stacks(processes, looks)] == [0, 1, 2]
+
+
+def test_a_stack_that_tells_another_number_is_believed() -> None:
+    processes = table(LAUNCHER, *numbered(LAUNCHER, "train.py", "--rank=%"))
+    looks = {101: told(2, 101), 102: told(1, 102), 103: told(0, 103)}
+    found = read_ranks_from_stacks(processes, looks)
+    assert {rank.pid: (rank.number, rank.by) for rank in found} == {
+        **{101: (2, "stack"), 102: (1, "stack"), 103: (0, "stack")}
+    }
+
+
+def test_whoever_names_what_started_them_means_all_programs_that_it_numbered() -> None:
+    processes = table(LAUNCHER, *numbered(LAUNCHER, "train.py", "--seed", "%"))
+    job = find_job_of_process([], processes, 100, unread=())
+    assert [(rank.pid, rank.number) for rank in job.ranks] == [(101, 0), (102, 1), (103, 2)]
+    assert (job.launchers, job.command) == ((100,), ("python", "launch.py"))
+    alone = find_job_of_process([], processes, 102, unread=())
+    assert [rank.pid for rank in alone.ranks] == [102]
+
+
+def test_below_a_watch_of_ours_it_is_the_command_that_is_meant() -> None:
+    front = process(90, 1, PYTHON, "/venv/bin/hangbisect", "run", "--", "python", "launch.py")
+    command = replace(LAUNCHER, ppid=90)
+    alone = find_job_of_process([], table(front, command), 90, unread=())
+    assert [rank.pid for rank in alone.ranks] == [100]
+    processes = table(front, command, *numbered(LAUNCHER, "train.py", "%"))
+    assert len(find_job_of_process([], processes, 90, unread=()).ranks) == 3

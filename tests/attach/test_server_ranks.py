@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from hangbisect.attach.jobs import group_ranks
 from hangbisect.attach.processes import Process
-from hangbisect.attach.ranks import Rank, find_candidates, read_ranks_from_stacks
+from hangbisect.attach.ranks import Rank
+from hangbisect.attach.ranks_by_stack import find_candidates, read_ranks_from_stacks
 
 from ..diagnosis.made_up import look
 from .made_up import process, table

@@ -296,3 +296,28 @@ def test_a_helper_that_failed_is_found_by_what_has_started_the_rank_too() -> Non
             time.sleep(0.1)
         assert found == {failed: pid}
         one.stdin.close()
+
+
+def test_the_handler_of_grpc_that_stands_still_is_shown_in_place_of_who_waits_for_the_end() -> None:
+    server = look(
+        "wait SP/grpc/_common.py:116",
+        "_Server.wait_for_termination SP/grpc/_server.py:1485",
+        "serve reward.py:26",
+        pid=90,
+        call="futex",
+    )
+    handler = look(
+        "score reward.py:15",
+        "_call_behavior SP/grpc/_server.py:600",
+        "_WorkItem.run STD/concurrent/futures/thread.py:58",
+        pid=95,
+        call="openat",
+    )
+    one = replace(
+        server,
+        threads=(*server.threads, *handler.threads),
+        kernel=(*server.kernel, *handler.kernel),
+    )
+    shown = put_stuck_request_first(one)
+    assert shown.threads[0].frames[0].name == "score"
+    assert shown.main is shown.threads[0]

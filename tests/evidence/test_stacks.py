@@ -133,6 +133,15 @@ def test_json_that_was_cut_off_gives_none(length: int) -> None:
     assert len(stacks.parse_py_spy(WHOLE[:length], 1)) == (length == len(WHOLE))
 
 
+def test_an_address_without_a_library_is_a_native_frame() -> None:
+    frames = [
+        {"name": "0x7ffd8c00", "filename": "?", "module": None, "line": 0},
+        {"name": "0x_hex", "filename": "a.py", "module": None, "line": 3},
+    ]
+    (thread,) = stacks.parse_py_spy(json.dumps([{"os_thread_id": 7, "frames": frames}]), 7)
+    assert [one.native for one in thread.frames] == [True, False]
+
+
 def test_a_native_frame_keeps_its_library_where_its_source_is_known() -> None:
     frame = {"name": "connect", "filename": "/src/hook.c", "module": "/opt/x/libx.so", "line": 15}
     plain = frame | {"filename": "/opt/x/libx.so", "line": 0}

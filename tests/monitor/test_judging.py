@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.identity import RankId
-from hangbisect.base.process_facts import Descriptor, FileLock, Kernel, Look, Syscall
+from hangbisect.base.process_facts import (
+    Descriptor,
+    FileLock,
+    Frame,
+    Kernel,
+    Look,
+    Syscall,
+    Thread,
+)
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Wait, WaitKind
 from hangbisect.collect.looks import (
@@ -96,6 +104,22 @@ def asleep(*left: float, call: str = "clock_nanosleep") -> tuple[Look, ...]:
         replace(look(at), kernel=(Kernel(1, "", "S", "", Syscall(0, call, (), timeout=seconds)),))
         for at, seconds in enumerate(left)
     )
+
+
+def stands_in(line: int) -> tuple[Look, ...]:
+    """A look at one that is in this line of its own code."""
+    frames = (Frame("<module>", "/home/ada/train.py", line),)
+    one = look(1.0)
+    return (replace(one, threads=(Thread(one.pid, "MainThread", True, True, frames),)),)
+
+
+def test_who_spins_where_another_one_is_known_to_wait_for_its_peers_waits_as_well() -> None:
+    """Native frames, which tell it, are taken of two ranks at the most."""
+    ranks = [facts(n, busy=True, looks=stands_in(line)) for n, line in enumerate((8, 8, 9))]
+    found = settled(*ranks, facts(3), r0=COLLECTIVE, r1=SPIN, r2=SPIN, r3=SOCKET)
+    assert (found.busy, found.waiting, found.hung) == (of(2), of(0, 1), of(3))
+    found = settled(*ranks[:2], facts(3), r0=COLLECTIVE, r1=SPIN, r3=SOCKET)
+    assert (found.busy, found.hung) == (of(), of(0, 1, 3))
 
 
 def test_one_that_sleeps_again_and_again_may_wait_for_one_that_moves() -> None:

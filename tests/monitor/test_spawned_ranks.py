@@ -297,3 +297,35 @@ def test_what_the_program_has_started_besides_and_failed_is_beside_its_ranks() -
     first, second = taken(facts)[1].ranks
     assert (first.beside, second.beside) == ((205,), ())
     assert 205 in [looks[-1].pid for looks in first.children]
+
+
+def numbered(pid: int, words: str, *frames: str, **more: Any) -> Look:
+    """A program that the script has started, with its number among its arguments."""
+    found = look(*(frames or ("meet worker.py:9",)), pid=pid, ppid=MAIN, **more)
+    return replace(found, command=("python", *words.split()))
+
+
+def test_programs_with_a_number_each_are_the_ranks_of_the_script_that_waits_for_them() -> None:
+    workers = (numbered(107 + n, f"worker.py --seed {n} --of 3") for n in (0, 2, 1))
+    tracker = numbered(120, "helper.py 0")
+    _, seen = taken(program(*workers, tracker))
+    assert [(one.rank, one.pid) for one in seen.ranks] == [(0, 107), (1, 108), (2, 109)]
+
+
+def test_of_programs_one_of_which_has_died_the_others_keep_their_numbers() -> None:
+    dead = replace(numbered(108, ""), state="Z", status=1, command=(), threads=())
+    _, seen = taken(program(numbered(107, "w.py 0"), dead, numbered(109, "w.py 2")))
+    assert [(one.rank, one.pid) for one in seen.ranks] == [(0, 107), (2, 109)]
+    assert [looks[-1].pid for looks in seen.ranks[0].children] == [108]
+
+
+@pytest.mark.parametrize("second", ["other.py 1", "worker.py 7", "worker.py 1 --verbose"])
+def test_programs_that_differ_in_more_than_their_number_are_no_ranks(second: str) -> None:
+    before = program(numbered(107, "worker.py 0"), numbered(108, second))
+    assert taken(before)[1].ranks == (before,)
+
+
+def test_shells_with_numbers_are_no_ranks() -> None:
+    shells = (replace(numbered(107 + n, ""), command=("bash", "part.sh", str(n))) for n in (0, 1))
+    before = program(*shells)
+    assert taken(before)[1].ranks == (before,)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hangbisect.evidence.process import descendants
-from hangbisect.monitor.watcher_verdict import LauncherSnapshot
+from hangbisect.monitor.watcher_verdict import LauncherSnapshot, look_from_outside
 
 
 @contextmanager
@@ -55,3 +57,35 @@ def test_of_several_programs_of_one_shell_the_first_stands_for_the_job() -> None
         assert ranks_below(pid) == {min(descendants([pid])): 0}
     with started(f"{program} wait") as pid:
         assert ranks_below(pid) == {min(descendants([pid])): 0}
+
+
+def test_programs_of_one_shell_with_a_number_each_are_its_ranks(tmp_path: Path) -> None:
+    (tmp_path / "part.py").write_text("import time\ntime.sleep(60)\n")
+    program = f"{sys.executable} {tmp_path / 'part.py'}"
+    with started(f"for part in 1 0 2; do {program} $part & done; wait") as pid:
+        assert [number for _, number in sorted(ranks_below(pid).items())] == [1, 0, 2]
+    with started(f"{program} 0 & {program} 5 & wait") as pid:
+        assert ranks_below(pid) == {min(descendants([pid])): 0}
+
+
+LOADS_TORCH = """
+import mmap, pathlib, time
+library = pathlib.Path(__file__).with_name("libtorch_cpu.so")
+library.write_bytes(bytes(4096))
+with library.open("r+b") as file:
+    loaded = mmap.mmap(file.fileno(), 0)
+    time.sleep(60)
+"""
+
+
+def test_what_a_wrapper_of_python_waits_for_is_the_job(tmp_path: Path) -> None:
+    """As `conda run` and agents of sweeps are: only the program below has loaded torch."""
+    (tmp_path / "train.py").write_text(LOADS_TORCH)
+    (tmp_path / "other.py").write_text("import time\ntime.sleep(60)\n")
+    for script, is_job in (("train.py", True), ("other.py", False)):
+        command = f"[{sys.executable!r}, {str(tmp_path / script)!r}]"
+        wrapper = f'exec {sys.executable} -c "import subprocess; subprocess.call({command})"'
+        with started(wrapper) as pid:
+            time.sleep(1.0)
+            outside = asyncio.run(look_from_outside(pid, expects_words=False))
+            assert outside.rank_of == {min(descendants([pid])) if is_job else pid: 0}

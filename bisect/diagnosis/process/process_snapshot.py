@@ -161,9 +161,10 @@ def put_thread_first(look: Look, thread: int) -> Look:
     """
     other = {thread: look.pid, look.pid: thread}
     renamed = (_rename_threads(task, other) for task in look.kernel)
+    threads = (replace(one, os_id=other.get(one.os_id or 0, one.os_id)) for one in look.threads)
     return replace(
         look,
-        threads=tuple(replace(t, os_id=other.get(t.os_id or 0, t.os_id)) for t in look.threads),
+        threads=tuple(sorted(threads, key=lambda one: one.os_id != look.pid)),
         kernel=tuple(sorted(renamed, key=lambda task: task.tid != look.pid)),
         awaited_files=tuple(
             replace(one, thread=other.get(one.thread, one.thread)) for one in look.awaited_files

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 from ...base.addresses import port_of
-from ...base.process_facts import Kernel, Look, Thread
+from ...base.process_facts import Frame, Kernel, Look, Thread
 from .blocked_syscalls import CHILD_WAIT_CALLS, READ_CALLS, list_awaited_pids
 from .frames import frame_owner, runs_job_code, unqualified_name
 from .helper_processes import is_halted
@@ -24,11 +24,14 @@ _TAKES_CONNECTIONS = (
     (re.compile(r"/multiproc?ess(?:ing)?/managers\.py$"), re.compile("serve_forever|accepter")),
     (re.compile(r"/asyncio/(?:base_events|runners)\.py$"), re.compile("run_\\w+|_run_once|run")),
     (re.compile(r"/(?:uvloop|uvicorn)/\S+$"), re.compile("run|serve")),
+    (re.compile(r"/grpc/_server\.py$"), re.compile("wait_for_termination")),
 )
 
-# What answers one request, in a thread of its own.
-_HANDLES = re.compile(r"/socketserver\.py$")
-_HANDLER = re.compile("process_request_thread|finish_request")
+# What answers one request, in a thread of its own or of a pool.
+_HANDLES = (
+    (re.compile(r"/socketserver\.py$"), re.compile("process_request_thread|finish_request")),
+    (re.compile(r"/grpc/_server\.py$"), re.compile("_call_behavior")),
+)
 
 
 def put_request_thread_first(look: Look) -> Look:
@@ -73,12 +76,14 @@ def _is_in_futex(task: Kernel) -> bool:
 def _handles_a_request(thread: Thread) -> bool:
     """Return whether a thread is in the job's own code, inside of what handles a request."""
     python = [frame for frame in thread.frames if not frame.native]
-    inside = takewhile(
-        lambda one: not (_HANDLES.search(one.file) and _HANDLER.match(unqualified_name(one.name))),
-        python,
-    )
+    inside = takewhile(lambda one: not _calls_a_handler(one), python)
     own = [frame_owner(one, "") == "user" for one in inside]
     return len(own) < len(python) and any(own)
+
+
+def _calls_a_handler(frame: Frame) -> bool:
+    name = unqualified_name(frame.name)
+    return any(file.search(frame.file) and what.match(name) for file, what in _HANDLES)
 
 
 def _reads_from_a_client(look: Look, task: Kernel | None) -> bool:
