@@ -48,7 +48,7 @@ if __name__ == "__main__":
 # steps = ["script", "rpc", "init_rpc", "rpc_init"]
 # after = ["RPC ready", "torch imported", ""]
 # own_code = true
-# calls = ['step', 'kill', 'wait', 'shutdown', '^$', 'run', '_run_function']
+# calls = ['init_rpc', 'step', 'kill', 'wait', 'shutdown', '^$', 'run', '_run_function']
 # causes = ["stopped"]
 # says = ['stopped|SIGSTOP|signal']
 # ///

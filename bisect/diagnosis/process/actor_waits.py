@@ -64,8 +64,8 @@ def put_job_thread_first(look: Look) -> Look:
     if look.main is None:
         return look
     if is_dask_worker(look.command):
-        others = (one for one in look.threads if one is not look.main)
-        task = next((one for one in others if runs_job_code(one)), None)
+        beside = (one for one in look.threads if one is not look.main)
+        task = next((one for one in beside if runs_job_code(one)), None)
         return look if task is None else put_thread_first(look, task.os_id or 0)
     if not find_actor(look.command):
         return look
