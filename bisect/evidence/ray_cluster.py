@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base import process_roles
-from ..base.proc import list_pids, read_stat
+from ..base.proc import Stat, list_pids, read_stat
 from ..base.process_facts import DeadWorker, RayCluster, ResourceHolder, RetriedTask
 from .descriptors import read_links
 from .kernel import read_thread
@@ -62,14 +63,37 @@ _EXPECTED = ("INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT", "USER_ERROR")
 
 def leave_out_services(pids: Iterable[int]) -> list[int]:
     """Return the pids without those that serve a cluster of Ray (raylet, gcs_server, agents): they
-    run no code of the job, move all the time, and what they do says nothing of it. A job without
-    Ray costs a read of each process's name.
+    run no code of the job, move all the time, and what they do says nothing of it; unless their
+    driver waits in ray.init until they are there, for a minute. A job without Ray costs a read of
+    each process's name.
     """
     pids = list(pids)
-    names = {pid: found.comm for pid in pids if (found := read_stat(pid)) is not None}
-    if not any(name in process_roles.RAY_NAMES for name in names.values()):
+    stats = {pid: found for pid in pids if (found := read_stat(pid)) is not None}
+    serves = [one for one in stats.values() if one.comm in process_roles.RAY_NAMES]
+    if not serves:
         return pids
+    if any(_is_starting(one) for one in serves):
+        return [pid for pid in pids if not process_roles.is_idle_worker(words_of(pid))]
     return [pid for pid in pids if _runs_job_code(pid, words_of(pid))]
+
+
+_STARTS = 60.0  # seconds for a cluster to start on a busy machine
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _is_starting(service: Stat) -> bool:
+    """Return whether a process of a cluster is young, and its driver, which has started it, has not
+    joined the cluster yet: the log of that is opened at the end of ray.init.
+    """
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - service.started / _TICKS
+    if age > _STARTS:
+        return False
+    try:
+        links = read_links(service.ppid)
+    except OSError:
+        return False
+    is_driver = not any(os.path.basename(word) == "ray" for word in words_of(service.ppid)[:3])
+    return is_driver and not find_logs(links)[0]
 
 
 # In which a worker of Ray waits for its first task (boost's loop, and a lock of the core worker).

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -186,3 +188,30 @@ def test_an_actor_that_may_be_restarted_comes_again() -> None:
     assert not dead.comes_again
     (again,) = parse_deaths(text.replace("remaining_restarts = 0", "remaining_restarts = -1"))
     assert again.comes_again
+
+
+def test_while_a_driver_waits_in_ray_init_the_services_that_it_starts_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    ticks = os.sysconf("SC_CLK_TCK")
+    words = {100: ["python", "train.py"], 201: ["/x/ray/core/src/ray/raylet/raylet"]}
+    links: dict[int, str] = {}
+
+    def leave_out(age: float) -> list[int]:
+        stats = {
+            100: Stat("python", "S", 1, 0, 0, 5),
+            201: Stat("raylet", "S", 100, 0, 0, int((now - age) * ticks)),
+        }
+        monkeypatch.setattr(ray_cluster, "read_stat", stats.get)
+        return ray_cluster.leave_out_services(stats)
+
+    monkeypatch.setattr(ray_cluster, "words_of", lambda pid: words[pid])
+    monkeypatch.setattr(ray_cluster, "read_links", lambda pid: links)
+    assert leave_out(5.0) == [100, 201]
+    assert leave_out(300.0) == [100]  # it is not there by now
+    links[7] = f"/tmp/ray/session_1/logs/python-core-driver-01000000{'f' * 48}_100.log"
+    assert leave_out(5.0) == [100]  # the driver has joined
+    links.clear()
+    words[100] = ["python", "/usr/bin/ray", "start", "--block"]
+    assert leave_out(5.0) == [100]
