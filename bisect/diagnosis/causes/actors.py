@@ -282,8 +282,8 @@ def _list_holders(text: str, cluster: RayCluster, scene: Scene) -> Iterator[str]
     scarce = {name for name, used, all_of in cluster.usage if used == all_of} & asked
     looks = {one.pid: one for one in scene.children}
     found = [
-        f"{', '.join(f'{name} {amount:g}' for name, amount in has)} of it has {one.name} "
-        f"({one.pid}), which {_tell_what_it_does(looks.get(one.pid))}"
+        f"{one.name} ({one.pid}) has {', '.join(f'{amount:g} {name}' for name, amount in has)} and "
+        f"{_tell_what_it_does(looks.get(one.pid))}"
         for one in cluster.holders
         if (has := [pair for pair in one.resources if pair[0] in (scarce or asked)])
     ]
