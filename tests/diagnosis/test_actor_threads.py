@@ -168,3 +168,11 @@ def test_a_library_that_polls_waits_for_the_only_process_below_it_in_the_jobs_co
     assert awaited_by(polls, rests, replace(reads, name="python3")) == "python3"
     assert awaited_by(polls, rests) == ""
     assert awaited_by(polls, reads, look("pack train.py:44", call="openat")) == ""
+
+
+def test_an_async_method_that_blocks_is_one_under_uvloop_too() -> None:
+    wrapper = "async_span_wrapper.<locals>._resume_span SP/ray/util/tracing/tracing_helper.py:530"
+    blocks = worker((*GETS, "Server.launch train.py:44", wrapper), title="ray::Server.register")
+    asks = worker((*GETS, "Rollout.epoch train.py:28", *LOOP), title="ray::Rollout.epoch")
+    gets = look(*GETS, "main train.py:50", pid=100)
+    assert awaited_by(gets, asks, blocks) == "Server.register"

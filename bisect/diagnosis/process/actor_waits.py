@@ -22,6 +22,9 @@ from .process_snapshot import ProcessSnapshot, put_thread_first
 
 _LOOP = "ray/_private/worker.py"
 _RUNS_A_STEP = "/asyncio/events.py"  # of a task (Handle._run)
+# Around each async method of an actor (ray/util/tracing/tracing_helper.py): uvloop, which Ray takes
+# where it is installed, has no frame of its own.
+_ASYNC_METHOD = "async_span_wrapper"
 _TRAINING = "worker_group/thread_runner.py"
 # What is on top of Ray's actors and tasks, and waits for these where a driver calls it.
 _LIBRARIES_OF_RAY = re.compile(
@@ -46,9 +49,13 @@ def find_blocked_coroutine(frames: Iterable[Frame]) -> Frame | None:
     thread of an event loop and keeps that from going on; None where the loop itself waits.
     """
     python = [frame for frame in frames if not frame.native]
-    ran = next((n for n, one in enumerate(python) if one.file.endswith(_RUNS_A_STEP)), None)
+    ran = next((n for n, one in enumerate(python) if _runs_a_step(one)), None)
     inside = python[:ran] if ran is not None else ()
     return next((one for one in inside if frame_owner(one, "") == "user"), None)
+
+
+def _runs_a_step(frame: Frame) -> bool:
+    return frame.file.endswith(_RUNS_A_STEP) or _ASYNC_METHOD in frame.name
 
 
 def is_between_calls(look: Look) -> bool:
