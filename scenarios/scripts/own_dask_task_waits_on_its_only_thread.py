@@ -22,10 +22,10 @@ def count_all(parts: list[Future]) -> list[int]:
 
 
 def main() -> None:
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        with Client(cluster) as client:
-            shards = client.map(encode_shard, range(2))
-            print(sum(client.gather(shards)), "codes", flush=True)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, Client(cluster) as client:
+        shards = client.map(encode_shard, range(2))
+        print(sum(client.gather(shards)), "codes", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A notebook (a kernel of ipykernel, driven by a client): a cell starts a tokenizer as a program and
-reads what that prints; the tokenizer opens its vocabulary, a named pipe that nobody writes.
+"""A notebook (a kernel of ipykernel, driven by a client): a cell starts a tokenizer as a program,
+and reads what that prints; the tokenizer opens its vocabulary, a named pipe that nobody writes.
 
 The kernel is busy in that cell; the client waits for the end of the cell.
 """

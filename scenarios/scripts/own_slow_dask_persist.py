@@ -21,10 +21,10 @@ def count_parts(seconds: float) -> int:
 
 
 def main() -> None:
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        with Client(cluster) as client:
-            shards = client.map(count_parts, [float(sys.argv[1]), float(sys.argv[1]) + 0.1])
-            print(sum(client.gather(shards)) > 0, flush=True)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, Client(cluster) as client:
+        shards = client.map(count_parts, [float(sys.argv[1]), float(sys.argv[1]) + 0.1])
+        print(sum(client.gather(shards)) > 0, flush=True)
 
 
 if __name__ == "__main__":

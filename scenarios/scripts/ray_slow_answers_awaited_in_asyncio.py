@@ -1,5 +1,5 @@
-"""Ray: a driver gathers in asyncio what two async actors answer; each waits for a service that takes
-its time, by sleeping, and answers all the same: healthy.
+"""Ray: a driver gathers in asyncio what two async actors answer; each waits for a service that
+takes its time, by sleeping, and answers all the same: healthy.
 """
 
 import asyncio
