@@ -97,11 +97,18 @@ def _socket_traffic(
             yield f"sends {format_rate(sent, seconds)} to {new.peer or 'a socket'}"
 
 
+_LOOPS_OF_DASK = (
+    ("/distributed/utils.py", "LoopRunner"),
+    ("/distributed/nanny.py", "WorkerProcess"),
+)
+
+
 def _runs_loop_of_dask(thread: Thread) -> bool:
-    """Return whether a thread is the loop of a client of Dask's, or of its scheduler."""
+    """Return whether a thread is the loop of a client of Dask's, of its scheduler or a worker."""
     return any(
-        one.file.endswith("/distributed/utils.py") and "LoopRunner" in one.name
+        one.file.endswith(file) and name in one.name
         for one in thread.frames
+        for file, name in _LOOPS_OF_DASK
     )
 
 
@@ -248,7 +255,9 @@ def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
         code = ((f.file, f.name.rpartition(".")[2], f.line) for f in thread.frames if not f.native)
         # A function that calls itself for its next try (urllib3's urlopen) gets nowhere by that.
         frames = _without_tries(tuple(line for line, _ in groupby(code)))
-        if not frames:
+        if not frames or (thread.name in SERVICE_THREADS and not every):
+            continue
+        if _runs_loop_of_dask(thread) and not every:  # by which its processes are in touch
             continue
         if thread.os_id == look.pid or thread is look.main:
             yield "main", frames

@@ -526,3 +526,15 @@ def test_what_a_worker_of_dask_tells_its_scheduler_twice_a_second_is_no_progress
     assert describe_movement([told(1, 1000), told(2, 1823)]) != ""
     assert describe_movement([told(1, 1000, loop), told(2, 1823, loop)]) == ""
     assert describe_movement([told(1, 1000, loop), told(2, 9000, loop)]) != ""
+
+
+def test_the_loop_of_dask_goes_through_code_of_its_own_all_the_time() -> None:
+    def told(at: float, line: int, name: str, file: str) -> Look:
+        inner = Frame("_run_callback", "/x/tornado/ioloop.py", line)
+        loop = Thread(PID, "MainThread", False, False, (inner, Frame(name, file, 9)))
+        return replace(seen(at), threads=(loop,))
+
+    worker = ("WorkerProcess._run", "/x/distributed/nanny.py")
+    assert describe_movement([told(1, 705, *worker), told(2, 758, *worker)]) == ""
+    own = ("serve", "/home/me/serve.py")
+    assert describe_movement([told(1, 705, *own), told(2, 758, *own)]) != ""
