@@ -322,3 +322,9 @@ def test_of_a_worker_of_dask_the_thread_of_its_task_tells_where_it_stands_still(
     cause = cause_of(waits, resting, task)
     assert cause is not None
     assert "count_all (train.py:21)" in cause.why
+    locked = ("sync SP/distributed/utils.py:452", "write train.py:12")
+    other = Thread(299, "MainThread", False, False, stack(*locked))
+    turn = replace(task, pid=299, threads=(loop, other), kernel=(replace(task.kernel[0], tid=299),))
+    cause = cause_of(waits, turn, task)
+    assert cause is not None
+    assert "count_all (train.py:21)" in cause.why

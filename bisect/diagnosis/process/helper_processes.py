@@ -267,8 +267,17 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     # A worker that waits for its next task is idle, not what is waited for; one that is halted
     # takes none.
     halted = [lk for lk in mine if is_halted(lk)]
-    working = [lk for lk in mine if not is_idle_worker(lk)]
+    working = sorted((lk for lk in mine if not is_idle_worker(lk)), key=_asks_its_cluster)
     return next(iter(halted or working or mine), None)
+
+
+def _asks_its_cluster(look: Look) -> bool:
+    """Return whether a worker of Dask waits in a task for what its cluster is to give: a lock, or
+    the result of another task.
+    """
+    frames = look.main.frames if look.main is not None and is_dask_worker(look.command) else ()
+    own = next((n for n, one in enumerate(frames) if frame_owner(one, "") == "user"), 0)
+    return any("/distributed/" in one.file for one in frames[:own])
 
 
 def _waits_for_an_executor(view: ProcessSnapshot, python: Sequence[Frame]) -> bool:
