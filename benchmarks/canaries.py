@@ -40,7 +40,7 @@ import jobs
 import psutil
 from canary_table import CANARIES, Canary
 from hangbisect.attach.answer import add_time
-from hangbisect.attach.jobs import find_jobs
+from hangbisect.attach.job_search import find_jobs
 from hangbisect.attach.judgement import judge_nodes
 from hangbisect.attach.node_facts import NodeFacts, look_at_job
 from hangbisect.base.json_codec import to_json

@@ -6,22 +6,49 @@ import json
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import jobs
 
 _SCRIPTS = Path(sys.executable).parent
+PY_SPY = "py-spy"
 _PACKAGE = Path(__file__).resolve().parent.parent / "bisect"
 HANGBISECT = (sys.executable, str(_PACKAGE))
 THERE = 60.0  # seconds in which a job has come to where it is to stand
 _SETTLES = 6.0  # seconds after that: what is queued on the GPU has begun
 _LARGEST = 8 << 20  # bytes of a file that is kept
 KEPT = ("verdict.json", "evidence.json", "report.md")
+
+
+def use_checkout() -> None:
+    """Make this checkout the package `hangbisect` where none is installed, as `python bisect` does:
+    on a machine with GPUs there may be no way to install it.
+    """
+    if find_spec("hangbisect") is not None:
+        return
+    places = [str(_PACKAGE)]
+    spec = spec_from_file_location(
+        "hangbisect", _PACKAGE / "__init__.py", submodule_search_locations=places
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["hangbisect"] = package = module_from_spec(spec)
+    spec.loader.exec_module(package)
+
+
+def is_there(name: str) -> bool:
+    """Return whether there is a module, or the program py-spy where we look for it."""
+    if name != PY_SPY:
+        return find_spec(name) is not None
+    places = (str(_SCRIPTS), sysconfig.get_path("scripts"), None)
+    return any(shutil.which(name, path=place) for place in places)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import jobs
 from gpu_check_jobs import (
     HANGBISECT,
     KEPT,
+    PY_SPY,
     THERE,
     Given,
     attach,
@@ -56,6 +57,7 @@ class Check:
     limit: float
     needs_nccl: bool = False
     stand_in: bool = False  # it shows something on the CPU as well
+    needs: tuple[str, ...] = ()  # modules that must be there, and the program py-spy
 
 
 # ---- hangs ---------------------------------------------------------------------------------------
@@ -158,8 +160,10 @@ def check_nvml(given: Given) -> Seen:
         power = (one.power or 0.0) / (one.power_limit or 1.0)
         shares[f"{way} busy"], shares[f"{way} power"] = one.busy, round(power, 2)
         wrong += [f"{way}: {gpu.said}" for gpu in gpus[:1] if gpu.said]
-        if running.process.pid not in one.pids and not one.host_pids:
+        if one.pids and running.process.pid not in one.pids:
             wrong.append(f"{way}: process {running.process.pid} is not among {one.pids}")
+        # In a container NVML may tell nobody, or in the host's numbers.
+        shares[f"{way} users"] = "told" if one.pids else "host" if one.host_pids else "none told"
         if way != "idle" and (one.busy or 0.0) < 0.95:
             wrong.append(f"{way}: busy {one.busy}")
         if (way == "spin") != (power < _FAR_FROM_LIMIT) and way != "idle":
@@ -223,6 +227,8 @@ def check_recorder(given: Given) -> Seen:
         wait_for(running, here)
         ask_recorders([RankFacts(0, pid=running.process.pid, environment=environ)], logs, 8.0)
         keep_files(dumps, given.folder, ("trace_*",), "asked-")
+        for asked in dumps.glob("trace_*"):
+            asked.unlink()  # what lies there later was dumped at the time-out
         jobs.until(lambda: running.process.poll() is not None, 60.0)
         said = running.said()
     keep_files(dumps, given.folder, ("trace_*",), "timed-out-")
@@ -414,7 +420,7 @@ def check_compile(given: Given) -> Seen:
 
 def check_pipeline(given: Given) -> Seen:
     """The pipeline on one rank, with CUDA and NCCL."""
-    words = ["--fast-dev-run", "2", "--strategy", "ddp"]
+    words = ["--fast-dev-run", "2", "--strategy", "ddp", "--wandb", "off", "--hub", "offline"]
     words += [] if given.on_cpu else ["--accelerator", "gpu", "--backend", "nccl"]
     with jobs.folder() as here:
         running = jobs.start(words, here, ranks=1, environ={"HOME": str(here)})
@@ -427,13 +433,19 @@ def check_pipeline(given: Given) -> Seen:
     return Seen(right, f"status {ended.status} {said[:200]}".rstrip(), {"outcome": outcome})
 
 
+_PIPELINE = ("pytorch_lightning", "transformers")
 CHECKS = (
     Check("nvml", "NVML's answers idle, spinning and computing", check_nvml, 110.0),
-    Check("spin", "8 ranks share the GPU, one spins", check_spin, 110.0, stand_in=True),
+    Check(
+        *("spin", "8 ranks share the GPU, one spins", check_spin, 110.0),
+        stand_in=True,
+        needs=(PY_SPY,),
+    ),
     Check(
         *("never-comes", "ncclCommInitRank for two, one comes", check_never_comes, 120.0),
         needs_nccl=True,
         stand_in=True,
+        needs=(PY_SPY,),
     ),
     Check("ras", "RAS and NCCL's lines", check_ras, 60.0, needs_nccl=True),
     Check("recorder", "recorder's pipe and dump, watchdog", check_recorder, 120.0, needs_nccl=True),
@@ -441,12 +453,21 @@ CHECKS = (
         *("pipeline", "one rank with CUDA and NCCL", check_pipeline, 110.0),
         needs_nccl=True,
         stand_in=True,
+        needs=_PIPELINE,
     ),
     Check("memory", "a rank asks for too much memory", check_memory, 60.0, stand_in=True),
     Check("memory-taken", "somebody else has the memory", check_taken_memory, 75.0),
     Check("gpu-stacks", "the kernel that a GPU runs", check_gpu_stacks, 110.0),
-    Check("looks", "looks do not hold up a kernel", check_looks, 60.0),
+    Check("looks", "looks do not hold up a kernel", check_looks, 60.0, needs=(PY_SPY,)),
     Check("cost", "the watch beside steps of 5 ms", check_cost, 120.0, stand_in=True),
-    Check("compile", "a compile of a real model", check_compile, 150.0, stand_in=True),
-    Check("zoo", "K01, K02, K03 of the zoo", check_zoo, 150.0, needs_nccl=True),
+    Check(
+        *("compile", "a compile of a real model", check_compile, 150.0),
+        stand_in=True,
+        needs=("transformers",),
+    ),
+    Check(
+        *("zoo", "K01, K02, K03 of the zoo", check_zoo, 150.0),
+        needs_nccl=True,
+        needs=(PY_SPY, *_PIPELINE),
+    ),
 )

@@ -9,9 +9,9 @@ together by `hangbisect merge`: `files`; with --apart they do not talk to each o
 us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`).
 
 OWN_CASES (host_own_cases.py), LATER_CASES (host_later_cases.py), LAUNCHED_CASES
-(host_launched_cases.py) and UNLIKE_CASES (host_unlike_cases.py) are jobs as users write them:
-trainings, pipelines, servers and workers, agents that do not agree. Those that are healthy must not
-be called a hang, and end well.
+(host_launched_cases.py), UNLIKE_CASES (host_unlike_cases.py) and FURTHER_CASES
+(host_further_cases.py) are jobs as users write them: trainings, pipelines, servers and workers,
+agents that do not agree. Those that are healthy must not be called a hang, and end well.
 
 Right is an answer that blames this rank on this host and no other, has one of the causes, and is
 given once: by `run` one heading of a verdict on all hosts together.
@@ -36,6 +36,7 @@ from typing import Any
 import hosts_services
 import jobs
 from host_case import Case, OwnCase
+from host_further_cases import FURTHER_CASES
 from host_later_cases import LATER_CASES
 from host_launched_cases import LAUNCHED_CASES
 from host_own_cases import OWN_CASES
@@ -164,7 +165,7 @@ CASES += (
     Case("gloo-marker", "train", "marker", "first", 4, 3, _MARKERS, agents=True),
 )
 
-CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES + UNLIKE_CASES
+CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES + UNLIKE_CASES + FURTHER_CASES
 
 
 @dataclass
@@ -190,7 +191,8 @@ class Job:
         self._commands: list[subprocess.Popen[str]] = []
         for number, host in enumerate(self.nodes):
             if number != case.absent and not (number and isinstance(case, OwnCase) and case.by):
-                words = [*before, *self._words(number)]
+                apart = isinstance(case, OwnCase) and number in case.unwatched
+                words = [*([] if apart else before), *self._words(number)]
                 if isinstance(case, OwnCase) and case.late[0] == number:
                     words = ["sh", "-c", f'sleep {case.late[1]}; exec "$@"', "sh", *words]
                 self._start(host, words, self._environ(number) | environ)
@@ -384,7 +386,7 @@ def merge(job: Job) -> Told:
 def attach(case: Case, made: Hosts) -> Told:
     """Start a case without us, let it stand still, and ask all its hosts."""
     job = Job(case, made, [], **start_services(case, made, has_ssh=True))
-    if isinstance(case, OwnCase) and case.healthy:
+    if isinstance(case, OwnCase) and case.ask_at:
         time.sleep(case.ask_at)
     else:
         job.wait_until_still()

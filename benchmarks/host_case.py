@@ -50,8 +50,9 @@ class OwnCase(Case):
     causes_by_stacks: tuple[str, ...] = ()
     # "ssh" or "slurm": what the first host's command, the only one, reaches the others by.
     by: str = ""
+    unwatched: tuple[int, ...] = ()  # hosts on which `hangbisect run` is not in front
     healthy: bool = False  # it ends by itself: nothing hangs, however long it is silent
-    ask_at: float = 0.0  # when attach asks a healthy one
+    ask_at: float = 0.0  # when attach asks a healthy one, or one whose steps take no time of a core
 
 
 def torchrun(nodes: int, ranks: int, meets: str, program: str) -> str:

@@ -84,11 +84,12 @@ def _last_verdict(running: jobs.Running, script: Script) -> dict[str, Any]:
 def _verdict_of(running: jobs.Running) -> dict[str, Any]:
     """Return the verdict of a run; of a job that its launcher started again, that of the last
     attempt; of a command that starts several programs, each of which is a job of its own, that of
-    the first one that has a verdict.
+    the first one that has a verdict and has not ended well.
     """
     attempts = sorted(running.run_dir.glob("attempt-*"), reverse=True)
     folders = [*attempts, running.run_dir, *sorted(running.run_dir.glob("job-*"))]
-    return next(filter(None, map(jobs.verdict_of, folders)), {})
+    told = [one for one in map(jobs.verdict_of, folders) if one]
+    return next((one for one in told if one.get("outcome") != "ok"), told[0] if told else {})
 
 
 def by_attach(script: Script, options: argparse.Namespace) -> Tried:

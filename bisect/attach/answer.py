@@ -41,7 +41,8 @@ from ..monitor.run_folder import RunFolder
 from ..monitor.verdict_output import write_environment, write_looks
 from ..report.rows import format_answer, make_rows
 from ..report.verdict_rows import short_stack, word_verdict
-from .jobs import FoundJobs, Job
+from .job_search import FoundJobs
+from .jobs import Job
 from .judgement import Judgement
 
 SAMPLE_PAUSE = 1.0  # seconds between two samples

@@ -19,7 +19,8 @@ from typing import Any
 
 from ..base.errors import HangbisectError, UsageError
 from .job_looks import STILL_SPAN
-from .jobs import FoundJobs, Job
+from .job_search import FoundJobs
+from .jobs import Job
 from .node_messages import Message, Summary, write_message
 from .nodes import SEVERAL_JOBS
 from .session import end_job, look_at_ranks

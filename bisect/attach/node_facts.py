@@ -151,7 +151,9 @@ async def _make_node_facts(
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
     ras = RasFacts() if settled.moving else await ask_ras(ranks, job.world)
     ranks = add_ras_logs(ranks, ras)
-    ranks = ranks if settled.moving else await add_recorder_dumps(ranks)
+    in_vain: tuple[str, ...] = ()
+    if not settled.moving:
+        ranks, in_vain = await add_recorder_dumps(ranks, started=job.began, world=job.world)
     ranks, kernels = await add_gpu_kernels(ranks) if gpu_stacks else (ranks, ())
     ranks = await _add_output([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await _add_source_code(ranks)
@@ -184,7 +186,7 @@ async def _make_node_facts(
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
         restarted=restarted,
-        notes=(*_note_absent_ranks(ranks), *ras.notes, *printed.notes, *kernels),
+        notes=(*_note_absent_ranks(ranks), *ras.notes, *in_vain, *printed.notes, *kernels),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),

@@ -29,7 +29,7 @@ from ..base.errors import HangbisectError, UsageError
 from ..base.identity import RankId
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import RankFacts
+from ..base.rank_facts import RankFacts, mark_twin
 from ..diagnosis.other_nodes import compare_agents, find_node_rendezvous, is_past_its_ranks
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.external_tools import find_program
@@ -43,7 +43,7 @@ def merge_nodes(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     """
     nodes = _drop_found_ranks(_keep_one_agent(end_ranks_of_agents(nodes)))
     seen: dict[RankId, str] = {}
-    return [_drop_double_ranks(node, seen) for node in nodes]
+    return _mark_twins([_drop_double_ranks(node, seen) for node in nodes], nodes)
 
 
 _OLDER = 2.0  # seconds
@@ -169,6 +169,24 @@ def _drop_double_ranks(node: NodeFacts, seen: dict[RankId, str]) -> NodeFacts:
         ranks=tuple(r for r in node.ranks if r.rank not in doubles),
         notes=(*node.notes, note),
     )
+
+
+def _mark_twins(kept: Sequence[NodeFacts], nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the machines with the ranks that are kept; each says which one that was left out has
+    its number and is of its job.
+    """
+    others = {facts.rank: facts for node in reversed(nodes) for facts in node.ranks}
+    later = {
+        facts.rank: facts
+        for node in nodes
+        for facts in node.ranks
+        if facts is not others[facts.rank]
+    }
+
+    def mark(facts: RankFacts) -> RankFacts:
+        return mark_twin(facts, later[facts.rank]) if facts.rank in later else facts
+
+    return [replace(node, ranks=tuple(map(mark, node.ranks))) for node in kept]
 
 
 WINDOW = 64  # clients at once: that many has ClusterShell (its "fanout"), pdsh 32

@@ -275,19 +275,20 @@ def _same_program(first: Sequence[str], other: Sequence[str]) -> bool:
 
 
 def _make_lightning_ranks(first: Process, children: Iterable[Process]) -> list[Rank]:
-    """Return rank 0 and the ranks that it started. On a further node the numbers of all ranks are
-    not known: what a node has of them stands nowhere.
+    """Return rank 0 and the ranks that it started. Each node has as many: on a further node they
+    are numbered from its own number on (LightningEnvironment), unless some of them have ended.
     """
-    ranks = []
-    for one in children:
+    ranks, started = [], list(children)
+    for one in started:
         environ = one.environ or {}
         local, world = (
             launcher_env.number(environ, _LIGHTNING),
             launcher_env.number(environ, _WORLD),
         )
-        is_first_node = environ.get("NODE_RANK", "0") == "0"
-        number = local if is_first_node else None
+        node, here = launcher_env.number(environ, "NODE_RANK") or 0, len(started) + 1
+        is_known = local is not None and (not node or (world or 0) % here == 0)
+        number = node * here + local if is_known and local is not None else None
         ranks.append(Rank(one.pid, number, local, world, first.pid, "lightning", "launch"))
     lead = ranks[0]
-    number = None if lead.number is None else 0
+    number = lead.number - (lead.local or 0) if lead.number is not None else None
     return [Rank(first.pid, number, 0, lead.world, first.pid, "lightning", "launch"), *ranks]

@@ -43,7 +43,8 @@ from .answer import (
 )
 from .inquiry import EndedRanks, Inquiry, ask_nodes
 from .job_looks import STILL_SPAN
-from .jobs import FoundJobs, Job, find_jobs
+from .job_search import FoundJobs, find_jobs
+from .jobs import Job
 from .judgement import Judgement, judge_nodes
 from .node_facts import NodeFacts, look_at_job
 from .nodes import (

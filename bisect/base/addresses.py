@@ -26,6 +26,12 @@ def port_of(address: str) -> str:
     return address.rpartition(":")[2]
 
 
+def plain_address(address: str) -> str:
+    """Return "10.0.0.2:9" for "[::ffff:10.0.0.2]:9", which is the same (RFC 4291, 2.5.5.2)."""
+    host = host_of(address).lower()
+    return f"{host.removeprefix('::ffff:') if '.' in host else host}:{port_of(address)}"
+
+
 def is_loopback(host: str) -> bool:
     """Return True for a name or an address of the machine itself."""
     return host in _LOCAL_NAMES or host.startswith("127.")

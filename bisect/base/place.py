@@ -83,7 +83,10 @@ def find_place(environ: Mapping[str, str] = os.environ) -> Place:
     pid, started = _launcher(names.rank if dialect else None, environ)
     # Ranks that are started in containers of their own on one machine do not see each other.
     container = _name_container() if dialect and not joined and pid == 0 else ""
-    counted = dialect is None or joined or _is_counted(environ, dialect, world, container)
+    if dialect is not None:
+        counted = joined or _is_counted(environ, dialect, world, container)
+    else:  # Lightning's own launch: of how many machines that is stands in no variable
+        counted = not joined or world == 1 or launcher_env.is_on_one_machine(environ)
     attempt = _get_number(environ, "TORCHELASTIC_RESTART_COUNT", 0)
     node = launcher_env.node(environ, dialect) if dialect else 0
     is_part = world > local_world or not counted

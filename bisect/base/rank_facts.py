@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Literal
 
+from .addresses import is_loopback
 from .checkpoints import Checkpoint, UserStep
 from .files import PACKAGE
 from .identity import RankId
@@ -107,6 +108,7 @@ class Gpu:
     pcie_width_most: int | None = None
     persistence: bool | None = None  # the driver stays loaded for it
     fabric: str = ""  # what is amiss with its place in the NVLink fabric: "in progress"
+    recovery: str = ""  # what the driver asks for after errors: "a reset of the GPU"
     moments: tuple[tuple[float, float], ...] = ()  # busy and power, some tenths of a second later
     driver: str = ""  # version
 
@@ -179,7 +181,8 @@ class RankFacts:
     local_rank: int = 0
     pid: int | None = None
     host: str = ""
-    twin: int | None = None  # pid of another process of its node that says that it is this rank
+    twin: int | None = None  # pid of another process that says that it is this rank
+    twin_host: str = ""  # where that is, "" on its own node
     reached: int = 0  # number of the last checkpoint it finished; its step is the one after
     held: bool = False  # it waits in our own barrier, after `reached`
     phase: str | None = None  # of its step, the last one it announced
@@ -367,6 +370,20 @@ class JobFacts:
     def machine_of(self, host: str) -> MachineFacts:
         """Return the machine of a host; the only one there is where the job has one node."""
         return self.machines.get(host, self.machine)
+
+
+def mark_twin(first: RankFacts, second: RankFacts) -> RankFacts:
+    """Return the first of two processes with one number, with the other as its twin where both are
+    of one job: their variables name one master, which is no loopback address.
+    """
+    mine, other = first.environment, second.environment
+    master = mine.get("MASTER_ADDR", "")
+    is_one = all(mine.get(name) == other.get(name) for name in ("MASTER_ADDR", "MASTER_PORT"))
+    if not master or is_loopback(master) or not is_one or None in (first.pid, second.pid):
+        return first
+    return (
+        first if first.twin is not None else replace(first, twin=second.pid, twin_host=second.host)
+    )
 
 
 def gather_machines(nodes: Iterable[tuple[str, MachineFacts]]) -> dict[str, MachineFacts]:

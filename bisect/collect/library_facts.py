@@ -15,12 +15,21 @@ from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import CollectiveLog, NcclFacts, RankFacts
+from ..base.words import format_ranks
 from ..evidence.gpus.gpu_stacks import dump_gpu, read_kernels, why_no_dump
 from ..evidence.gpus.nccl_lines import RankedLine, collect_nccl_facts, describe_nccl_lines
-from ..evidence.gpus.recorder_queries import ask_debug_pages, ask_recorders, find_debug_server
-from ..evidence.gpus.watchdog_messages import make_watchdog_logs
+from ..evidence.gpus.recorder_queries import (
+    ask_debug_pages,
+    ask_recorders,
+    find_debug_server,
+    read_left_dumps,
+)
+from ..evidence.gpus.watchdog_messages import find_time_of_year, make_watchdog_logs
 from ..evidence.library_output import LibraryOutput, read_library_output
+from ..evidence.printed_warnings import describe_printed_warnings, select_recent
 
+# Whose warnings are of the hang itself: a store that could not be reached may be reached since.
+_OF_THE_HANG = ("vLLM", "SGLang", "torch")
 FILES_LIMIT = 1.0  # seconds: the files may lie on a disk that does not answer
 
 
@@ -29,6 +38,7 @@ class LibraryFacts:
     """Sentences for the verdict, and by rank what its libraries printed."""
 
     notes: tuple[str, ...] = ()
+    said: Mapping[RankId, tuple[str, ...]] = field(default_factory=dict)  # by vLLM, SGLang, torch
     logs: Mapping[RankId, CollectiveLog] = field(default_factory=dict)
     nccl: Mapping[RankId, NcclFacts] = field(default_factory=dict)
 
@@ -55,8 +65,17 @@ async def read_library_facts(
             key="library output",
         )
     lines = list(found.nccl_lines)
+    warnings = select_recent(list(found.warnings), find_time_of_year(time.time()))
+    said: dict[RankId, dict[str, None]] = {}
+    for one, rank in warnings:
+        if rank is not None and one.who in _OF_THE_HANG:
+            said.setdefault(rank, {})[one.text] = None
     return LibraryFacts(
-        tuple(describe_nccl_lines(_drop_large_communicators(lines, len(ranks)))),
+        (
+            *describe_nccl_lines(_drop_large_communicators(lines, len(ranks))),
+            *describe_printed_warnings(warnings),
+        ),
+        {rank: tuple(texts) for rank, texts in said.items()},
         make_watchdog_logs({rank: tuple(said) for rank, said in dict(found.messages).items()}),
         collect_nccl_facts(lines),
     )
@@ -78,11 +97,9 @@ def add_library_facts(ranks: Sequence[RankFacts], found: LibraryFacts) -> list[R
 
 def _add_to_rank(facts: RankFacts, found: LibraryFacts) -> RankFacts:
     log, nccl = found.logs.get(facts.rank), found.nccl.get(facts.rank, facts.nccl)
-    told = [
-        f"NCCL WARN {text}"
-        for text in nccl.warnings
-        if not any(text in line for line in facts.output)
-    ]
+    texts = [(text, f"NCCL WARN {text}") for text in nccl.warnings]
+    texts += [(text, text) for text in found.said.get(facts.rank, ())]
+    told = [line for text, line in texts if not any(text in one for one in facts.output)]
     return replace(
         facts,
         nccl=nccl,
@@ -97,37 +114,66 @@ RECORDER_LIMIT = (
 
 
 async def add_recorder_dumps(
-    ranks: Sequence[RankFacts], limit: float = RECORDER_LIMIT
-) -> list[RankFacts]:
-    """Return the ranks with what their recorders wrote when asked. Takes `limit` seconds and a
-    little where a rank that has such a pipe does not answer, and as much where a server does not;
-    no time without. Never raises.
+    ranks: Sequence[RankFacts],
+    limit: float = RECORDER_LIMIT,
+    started: float | None = None,
+    world: int = 0,
+) -> tuple[list[RankFacts], tuple[str, ...]]:
+    """Return (the ranks with what their recorders wrote when asked, else what they have left in
+    files since the job `started` (monotonic clock; None: no files); in sentences who was asked in
+    vain). Takes `limit` seconds and a little where a rank that has such a pipe does not answer, and
+    as much where a server does not; no time without. Never raises.
     """
-    found: dict[RankId, CollectiveLog] = {}
+    logs: dict[RankId, CollectiveLog] = {}
+    silent: list[RankId] = []
     with contextlib.suppress(TimeoutError, RuntimeError):
         await call_with_limit(
-            ask_recorders, ranks, found, limit, limit=limit + 0.5, key="recorder pipes"
+            ask_recorders, ranks, logs, limit, silent, limit=limit + 0.5, key="recorder pipes"
         )
-    logs = dict(found)
+    found = dict(logs)
+    notes = []
+    if silent:
+        notes.append(
+            f"torch's flight recorder of {format_ranks(silent)} was asked over its pipe, and wrote "
+            f"no dump in {limit:g} s"
+        )
     if server := find_debug_server([facts for facts in ranks if facts.alive]):
-        logs = {**await _ask_server(*server, limit), **logs}
+        answers, said = await _ask_server(*server, limit)
+        found = {**answers, **found}
+        notes += said
+    if started is not None:
+        since = time.time() - (time.monotonic() - started)
+        left = dict(found)
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            await call_with_limit(
+                read_left_dumps, ranks, left, since, world, limit=FILES_LIMIT, key="recorder files"
+            )
+        found = dict(left)
     return [
-        replace(facts, collectives=(*facts.collectives, logs[facts.rank]))
-        if facts.rank in logs
+        replace(facts, collectives=(*facts.collectives, found[facts.rank]))
+        if facts.rank in found
         else facts
         for facts in ranks
-    ]
+    ], tuple(notes)
 
 
-async def _ask_server(host: str, port: int, limit: float) -> dict[RankId, CollectiveLog]:
+async def _ask_server(
+    host: str, port: int, limit: float
+) -> tuple[dict[RankId, CollectiveLog], list[str]]:
+    """Return (the logs that the server has, in a sentence what it has not)."""
     offset = time.monotonic() - time.time()
+    who = f"the server of torch.distributed.debug at {host}:{port}"
     try:
-        logs, _ = await call_with_limit(
+        logs, silent = await call_with_limit(
             ask_debug_pages, host, port, limit, offset, limit=limit + 0.5, key="debug pages"
         )
     except (TimeoutError, RuntimeError):
-        return {}
-    return dict(logs.items())
+        return {}, [f"{who} gave no page in {limit:g} s"]
+    if not logs and not silent:
+        return {}, [f"{who} gave no dump of torch's flight recorder"]
+    why = next(iter(silent.values()), "")
+    said = [f"{who} has no dump of {format_ranks([*silent])}: {why}"] if silent else []
+    return dict(logs.items()), said
 
 
 GPU_DUMP_LIMIT = 30.0  # seconds for a dump, and as many to read it

@@ -39,16 +39,21 @@ from ..evidence.gpus.nccl_ras import (
     LIMIT as RAS_LIMIT,
 )
 from ..evidence.gpus.nccl_ras import (
+    NoGreeting,
     ask_service,
     describe_status,
     find_moving,
+    find_outer_pids,
     find_service,
     find_unheard_ranks,
+    is_of_others,
     make_ras_logs,
+    name_processes,
 )
 from ..evidence.gpus.ras_answers import RasAnswer, parse_ras_status
 from ..evidence.kernel import reason_not_to_pause
 from ..evidence.look import Target, take_looks
+from ..evidence.other_network import read_local_addresses
 from ..evidence.successive_looks import complete_look
 from ..rank.collective_records import RECORDER_THREAD
 
@@ -318,6 +323,24 @@ class RasFacts:
     unheard: Mapping[RankId, str] = field(default_factory=dict)  # ranks without an answer
 
 
+@dataclass(frozen=True)
+class _RasService:
+    """Where the service of a job is asked, and by what the job is known in its answer."""
+
+    address: tuple[str, int, int | None]
+    pids: frozenset[int]
+    outer: Mapping[int, int]  # numbers of processes here, by those in their container
+    here: frozenset[str]  # addresses of this machine
+
+
+def _find_ras(ranks: Sequence[RankFacts]) -> _RasService | None:
+    address = find_service(ranks)
+    if address is None:
+        return None
+    pids = frozenset(facts.pid for facts in ranks if facts.pid is not None)
+    return _RasService(address, pids, find_outer_pids(ranks), read_local_addresses(address[2]))
+
+
 async def ask_ras(
     ranks: Sequence[RankFacts], world: int = 0, limit: float = RAS_LIMIT, pause: float = RAS_PAUSE
 ) -> RasFacts:
@@ -325,27 +348,28 @@ async def ask_ras(
     least so many ranks has the job. Never raises. Takes two times `limit` and `pause` seconds at
     most.
     """
-    address = find_service(ranks)
-    if address is None:
+    service = _find_ras(ranks)
+    if service is None:
         return RasFacts()
-    answer = await _ask_ras_service(address, limit)
-    if answer is None:
-        return RasFacts((f"NCCL RAS: {address[0]}:{address[1]} gave no answer that can be read",))
+    host, port, _ = service.address
+    answer = await _ask_ras_service(service, limit)
+    if not isinstance(answer, RasAnswer):
+        return RasFacts((f"NCCL RAS: {host}:{port} {answer}",))
     world = max(world, claimed_world_size(ranks), len(ranks))
-    logs = make_ras_logs(answer, ranks, world=world)
+    logs = make_ras_logs(answer, ranks, world=world, here=service.here)
     moving: frozenset[str] = frozenset()
     if logs or any(rank.making for one in answer.communicators for rank in one.ranks):
         await asyncio.sleep(pause)
-        later = await _ask_ras_service(address, limit)
-        if later is None:
-            return RasFacts(describe_status(answer, _pids_of(ranks)))
+        later = await _ask_ras_service(service, limit)
+        if not isinstance(later, RasAnswer):
+            return RasFacts(describe_status(answer, service.pids))
         moving = find_moving(answer, later)
         answer = later
-        logs = make_ras_logs(answer, ranks, moving, world)
+        logs = make_ras_logs(answer, ranks, moving, world, service.here)
     standing = tuple(one for one in answer.communicators if one.name not in moving)
-    notes = describe_status(replace(answer, communicators=standing), _pids_of(ranks))
+    notes = describe_status(replace(answer, communicators=standing), service.pids)
     grows = (f"communicator {name} begins operations meanwhile" for name in sorted(moving))
-    unheard = find_unheard_ranks(answer, ranks, moving, world)
+    unheard = find_unheard_ranks(answer, ranks, moving, world, service.here)
     return RasFacts((*notes, *(f"NCCL RAS: {words}" for words in grows)), logs, unheard)
 
 
@@ -363,16 +387,33 @@ def add_ras_logs(ranks: Sequence[RankFacts], found: RasFacts) -> list[RankFacts]
     ]
 
 
-async def _ask_ras_service(address: tuple[str, int, int | None], limit: float) -> RasAnswer | None:
-    host, port, pid = address
-    try:
-        data = await call_with_limit(
-            ask_service, host, port, limit, pid, limit=limit + 0.5, key="NCCL RAS"
-        )
-    except (OSError, TimeoutError, ValueError):
-        return None
-    return parse_ras_status(data)
+_RAS_TRIES = 6  # where two jobs share the port, the other one has all of them once in 64 times
 
 
-def _pids_of(ranks: Sequence[RankFacts]) -> frozenset[int]:
-    return frozenset(facts.pid for facts in ranks if facts.pid is not None)
+async def _ask_ras_service(service: _RasService, limit: float) -> RasAnswer | str:
+    """Return what the service of a job answers, or why there is no answer. Whoever has its port is
+    asked again where nothing is said, or where it is told of another job alone.
+    """
+    host, port, pid = service.address
+    until = time.monotonic() + limit
+    why = "gave no answer that can be read"
+    for _ in range(_RAS_TRIES):
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        try:
+            data = await call_with_limit(
+                ask_service, host, port, left, pid, limit=left + 0.5, key="NCCL RAS"
+            )
+        except NoGreeting:
+            continue
+        except (OSError, TimeoutError, ValueError):
+            return why
+        answer = parse_ras_status(data)
+        if answer is None:
+            return why
+        answer = name_processes(answer, service.outer, service.here)
+        if not is_of_others(answer, service.pids):
+            return answer
+        why = "tells of another job alone: each job wants an NCCL_RAS_ADDR of its own"
+    return why

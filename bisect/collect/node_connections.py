@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.addresses import host_of, is_loopback, port_of
+from ..base.addresses import host_of, is_loopback, plain_address, port_of
 from ..base.identity import ProcessId
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look, Socket
@@ -42,7 +42,8 @@ def connect_nodes(
     for local, peer in [*owners] if ended else ():
         if (peer, local) not in owners and (had := ended.get(hosts.get(host_of(peer), ""))):
             owners[peer, local] = had
-    owners |= _find_who_is_asked(ranks, hosts)
+    # The kernel of a machine makes a connection before the process that listens has accepted it.
+    owners = {**_find_who_is_asked(ranks, hosts), **owners}
     if not any((peer, local) in owners for local, peer in owners):
         return [*ranks]  # nobody has the other end of anything
     return [_connect_rank(facts, owners) for facts in ranks]
@@ -51,8 +52,8 @@ def connect_nodes(
 def _find_who_is_asked(
     ranks: Sequence[RankFacts], hosts: Mapping[str, str]
 ) -> dict[_Ends, ProcessId]:
-    """Return the processes that listen where a connection is asked for that nobody has answered, by
-    the ends that it would have there.
+    """Return the processes that listen where a connection is asked for that nobody has answered, or
+    was made that nobody may have accepted, by the ends that it has there.
     """
     last = [(r.host, looks[-1]) for r in ranks for looks in (r.looks, *r.children) if looks]
     listening = {
@@ -61,7 +62,8 @@ def _find_who_is_asked(
         for one in look.sockets
         if one.state == "LISTEN" and one.family.startswith("tcp")
     }
-    asked = (one for _, look in last for one in look.sockets if one.state == "SYN_SENT")
+    states = ("SYN_SENT", "ESTABLISHED")
+    asked = (one for _, look in last for one in look.sockets if one.state in states)
     found = {}
     for local, peer in filter(None, map(_find_remote_ends, asked)):
         if other := listening.get((hosts.get(host_of(peer), ""), port_of(peer))):
@@ -109,14 +111,8 @@ def _find_remote_ends(socket: Socket) -> _Ends | None:
     """Return both ends of a connection between machines, None for any other socket."""
     if not socket.family.startswith("tcp") or not socket.peer or not socket.local:
         return None
-    local, peer = _plain_address(socket.local), _plain_address(socket.peer)
+    local, peer = plain_address(socket.local), plain_address(socket.peer)
     return None if is_loopback(host_of(local)) or is_loopback(host_of(peer)) else (local, peer)
-
-
-def _plain_address(address: str) -> str:
-    """Return "10.0.0.2:9" for "[::ffff:10.0.0.2]:9", which is the same (RFC 4291, 2.5.5.2)."""
-    host = host_of(address).lower()
-    return f"{host.removeprefix('::ffff:') if '.' in host else host}:{port_of(address)}"
 
 
 def _list_called_sockets(look: Look) -> list[Socket]:
@@ -177,12 +173,10 @@ def list_unheard_hosts(
         for look in facts.looks[-1:]
         for one in _list_accepted(look)
     ]
-    here = {
-        host_of(_plain_address(one.local)) for facts in ranks for one in _list_sockets_of(facts)
-    }
+    here = {host_of(plain_address(one.local)) for facts in ranks for one in _list_sockets_of(facts)}
     found: dict[str, int] = {}
     for one in sockets:
-        host = host_of(_plain_address(one.peer))
+        host = host_of(plain_address(one.peer))
         if host not in here and host not in addresses:
             found[host] = max(found.get(host, 0), one.resent)
     return [UnheardHost(host, resent) for host, resent in sorted(found.items())]

@@ -26,6 +26,7 @@ from ..base.rank_facts import (
     RankFacts,
     fill_in_same_looks,
     gather_machines,
+    mark_twin,
     shift_gpu_errors,
 )
 from ..base.verdict_facts import Verdict
@@ -358,6 +359,7 @@ def _join_ranks(
             facts = replace(_shift_rank(facts, offset), host=facts.host or one.record.host)
             other = found.setdefault(facts.rank, facts)
             if other is not facts:
+                found[facts.rank] = mark_twin(other, facts)
                 doubles.append(
                     f"rank {facts.rank} runs on {other.host} and on {facts.host}: two jobs, "
                     "or two starts of one; the second was left out"

@@ -28,7 +28,8 @@ from ..base.errors import HangbisectError, UsageError
 from . import make_parser
 
 if TYPE_CHECKING:
-    from ..attach.jobs import FoundJobs, Job
+    from ..attach.job_search import FoundJobs
+    from ..attach.jobs import Job
     from ..attach.nodes import NodeAnswer, RemoteJob
 
 SEVERAL = 2  # exit status: which job is meant has to be said
@@ -80,7 +81,7 @@ def _make_attach_parser() -> Parser:
 async def _attach(args: argparse.Namespace) -> int:
     from ..attach.answer import choice_lines
     from ..attach.job_looks import STILL_SPAN
-    from ..attach.jobs import find_jobs
+    from ..attach.job_search import find_jobs
     from ..attach.session import AttachRequest, attach_to_job
 
     pids = [*args.pids, *args.pid]
@@ -119,7 +120,7 @@ def _choose_jobs(args: argparse.Namespace, found: FoundJobs, pids: Sequence[int]
 async def _answer(args: argparse.Namespace) -> int:
     """Answer who asks from another machine; say it where there is nothing to tell."""
     from ..attach.job_looks import STILL_SPAN
-    from ..attach.jobs import find_jobs
+    from ..attach.job_search import find_jobs
     from ..attach.node_answer import SeveralJobs, answer_asker, say_trouble
 
     name = os.environ.get("SLURMD_NODENAME", "") if "SLURM_JOB_ID" in dict(args.only) else ""
@@ -210,7 +211,7 @@ def asks_other_nodes(args: argparse.Namespace) -> bool:
 
 def select_local_jobs(args: argparse.Namespace, found: FoundJobs) -> Sequence[Job]:
     """Return the jobs of this machine that --in leaves."""
-    from ..attach.jobs import select_jobs
+    from ..attach.job_search import select_jobs
 
     return select_jobs(found.jobs, found.processes, dict(args.only))
 

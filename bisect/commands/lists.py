@@ -99,7 +99,7 @@ def jobs(argv: list[str]) -> int:
 
 async def _print_jobs() -> int:
     from ..attach.answer import list_jobs
-    from ..attach.jobs import find_jobs
+    from ..attach.job_search import find_jobs
 
     print("\n".join(await list_jobs(await find_jobs())))
     return 0

@@ -31,6 +31,7 @@ from .single_ranks import is_gone
 from .standing_ranks import (
     find_awaited_server,
     find_few_in_ring,
+    find_missing_at_store,
     find_short_receiver,
     find_standing_place,
     hears_several,
@@ -171,6 +172,8 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     least = find_least_advanced(candidates, progress_by_rank(case))
     if job.ended == "limit":
         return _Blame(least)
+    if missing := find_missing_at_store(case, candidates):
+        return _Blame(missing, tuple(sorted(candidates)))
     parted = (
         _part_from_unheard(case, graph, candidates)
         or _part_from_ended(case, candidates)
@@ -184,12 +187,13 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
 
 
 def _part_from_cut_network(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return that nobody is to blame, where nothing gets through between two nodes and all that may
-    be to blame wait for others; None where it is not so.
+    """Return that nobody is to blame, where nothing gets through between two nodes and all wait for
+    others; who asks, where it is one port alone. None where it is not so.
     """
-    cut = find_cut_connection(case.ranks) if wait_for_others(case, candidates) else None
-    if cut is None:
+    if not wait_for_others(case, candidates) or not (cut := find_cut_connection(case.ranks)):
         return None
+    if cut.is_of_one_port:
+        return _Blame((cut.sender.rank,), tuple(sorted({*candidates} - {cut.sender.rank})))
     note = f"nobody is to blame: {cut.sender.host} and {cut.receiver.host} do not reach each other"
     return _Blame((), tuple(sorted(candidates)), note)
 
@@ -231,9 +235,7 @@ def _part_from_gone(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
 
 
 def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return those candidates that are in another round of a loop than most, None where the rounds
-    do not tell: a guess.
-    """
+    """Return those candidates that are in another round than most, a guess; None for none."""
     found = case.other_round
     is_of_them = found is not None and {*found.ranks, *found.others} <= {*candidates}
     return _Blame(found.ranks, found.others) if found is not None and is_of_them else None
@@ -265,8 +267,7 @@ def _part_from_lost_gpus(
     case: Case, graph: WaitGraph, candidates: Sequence[RankId]
 ) -> _Blame | None:
     """Return those candidates to blame whose GPU is lost or was stopped, or runs a kernel of their
-    own while another one's runs NCCL's; None where that is so of none or all of them, and where
-    somebody is known to wait for another one.
+    own while another one's runs NCCL's; None as in `_part_from_unheard`.
     """
     if case.job.ended not in NOTHING_MOVES:
         return None
@@ -369,12 +370,10 @@ def _part_from_loops(
     case: Case, graph: WaitGraph, candidates: list[RankId]
 ) -> tuple[list[RankId], list[RankId]]:
     """Return `candidates` without those that wait for one another over connections where one of
-    them hears several, and the ranks that do so.
+    them hears several, and the ranks that do so: these may wait for somebody else than their peer.
 
-    Whoever hears one peer waits for that peer; whoever hears several may wait for somebody else. If
-    one alone does, it is the one that all others wait for; of several nothing says which is to
-    send, nor that they wait for a rank that ended well. A ring that the kernel vouches for is none
-    of these.
+    If one alone does, it is the one that all others wait for; of several nothing says which is to
+    send, nor that they wait for a rank that ended well. Rings that the kernel shows are none.
     """
     ringed = {rank for ring in graph.deadlocks for rank in ring.ranks}
     ring = [r for r in candidates if r in graph.sinks & graph.waiting and r not in ringed]

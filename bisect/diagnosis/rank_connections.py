@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from ..base.addresses import host_of, is_loopback
+from ..base.addresses import host_of, is_loopback, plain_address, port_of
 from ..base.identity import ProcessId, RankId, name_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.native_code import CODE_OF_PYTHON
@@ -152,6 +152,15 @@ def find_short_flow(ranks: Sequence[RankFacts], sender: RankId) -> ShortFlow | N
     return ShortFlow(sender, receiver, sent, min(others))
 
 
+def is_untaken(socket: Socket, server: Look) -> bool:
+    """Return whether a connection is to a port at which a process listens that has not accepted it:
+    the kernel makes it, and the process has no other end.
+    """
+    ports = {port_of(one.local) for one in server.sockets if one.state == "LISTEN"}
+    ends = {plain_address(one.peer) for one in server.sockets if one.peer}
+    return port_of(socket.peer) in ports and plain_address(socket.local) not in ends
+
+
 LATELY = 1.0  # seconds before the last look, or more, from which on messages must have come
 
 _End = tuple[str, str, str]  # the host of loopback addresses, local, peer
@@ -234,6 +243,19 @@ class CutConnection:
     sender: RankFacts
     receiver: RankFacts
 
+    @property
+    def is_of_one_port(self) -> bool:
+        """Whether it is asked for in vain, while all that goes over others between both hosts comes
+        through: a firewall, say, throws away what is sent to that port.
+        """
+        others = [
+            one
+            for one in _list_connections(self.sender)
+            if one.remote is not None and one.remote.host == self.receiver.host
+        ]
+        is_asked = self.socket.state == "SYN_SENT"
+        return is_asked and bool(others) and not any(one.resent for one in others)
+
     def __str__(self) -> str:
         here = f"{name_rank(self.sender.rank)} on {self.sender.host}"
         there = f"{name_rank(self.receiver.rank)} on {self.receiver.host}"
@@ -242,6 +264,7 @@ class CutConnection:
                 f"the connection that {here} asks for, from {self.socket.local} to "
                 f"{self.socket.peer} ({there}), was asked for {self.socket.resent} times more, and "
                 "nothing is answered"
+                + (": what goes to that port is lost, others get through" * self.is_of_one_port)
             )
         return (
             f"what {here} has sent from {self.socket.local} to {self.socket.peer} ({there}) was "

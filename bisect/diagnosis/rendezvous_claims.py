@@ -154,9 +154,10 @@ def find_own_masters(members: Sequence[SingleRank], masters: Collection[str]) ->
 
 
 def _make_twin_wait(facts: RankFacts) -> Wait:
+    where = f" on {facts.twin_host}" if facts.twin_host else ""
     return Wait(
         "store",
-        f"as rank {facts.rank}, which process {facts.twin} is too",
+        f"as rank {facts.rank}, which process {facts.twin}{where} is too",
         what="of the process group",
     )
 

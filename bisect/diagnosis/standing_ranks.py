@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..base.addresses import port_of
 from ..base.identity import RankId
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Frame, Look
@@ -23,8 +24,9 @@ from .case import Case
 from .process.blocked_syscalls import is_open_to_peers
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .process.frames import frame_owner, job_frames
+from .process.public_calls import GroupWait, find_group_wait
 from .process.time_limits import is_asleep, read_time_left, waits_anew
-from .rank_connections import ShortFlow, find_short_flow
+from .rank_connections import ShortFlow, find_short_flow, is_untaken
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
 
@@ -96,9 +98,9 @@ def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, 
 
 
 def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | None:
-    """Return the one of three or more candidates at whose end of a connection all others of them
-    wait, while it waits for its peers in a collective: likely it was to serve them before. None
-    where it is not so.
+    """Return the one of the candidates at whose end of a connection all others of them wait, while
+    it waits for its peers in a collective: likely it was to serve them before. Of two it is so only
+    where it has not accepted the connection. None where it is not so.
     """
     found = [case.rank_waits[rank] for rank in candidates if rank in case.rank_waits]
     asked = {
@@ -107,11 +109,25 @@ def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | No
         if one.own_wait and one.own_wait.kind == "socket"
     }
     servers = [one for one in found if one.rank not in asked]
-    if len(candidates) < _FEWEST_OF_A_STAR or len(servers) != 1 or len(found) < len(candidates):
+    if len(servers) != 1 or not asked or len(found) < len(candidates):
         return None
     (server,) = servers
     is_awaited = server.waits_for_peers and {*asked.values()} == {server.rank}
-    return server.rank if is_awaited else None
+    is_told = len(candidates) >= _FEWEST_OF_A_STAR or all(
+        _waits_untaken(one, server) for one in found if one is not server
+    )
+    return server.rank if is_awaited and is_told else None
+
+
+def _waits_untaken(one: RankWait, server: RankWait) -> bool:
+    """Return whether a rank waits at a connection that a server has not accepted."""
+    call = one.view.call if one.view is not None else None
+    if call is None or server.view is None:
+        return False
+    look = server.view.look
+    return any(
+        each.socket is not None and is_untaken(each.socket, look) for each in call.descriptors
+    )
 
 
 _FEWEST_OF_A_STAR = 3  # ranks: of two that wait for each other nothing tells which is wrong
@@ -185,6 +201,52 @@ def hears_who_comes(case: Case, rank: RankId) -> bool:
         return False
     is_alone = facts is None or all(r.host != facts.host for r in case.ranks if r.rank != rank)
     return not (is_alone and any(one.kind == "fifo" for one in call.descriptors))
+
+
+def find_missing_at_store(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:
+    """Return the ranks that wait in collectives, where all `candidates`, more than these, wait for
+    a key of the store in one place, or look into the store again and again there; () where it is
+    not so: a guess, that these have not put into the store what the others wait for.
+    """
+    rest = [r for r in case.ranks if not (r.finished or is_gone(r) or r.rank in candidates)]
+    asking = [
+        facts for rank in candidates if (facts := case.facts(rank)) and _asks_store(case, facts)
+    ]
+    if not rest or not len(rest) < len(asking) == len(candidates):
+        return ()
+    # A loop stands now in one line of its function, now in another one.
+    views = [case.rank_waits[facts.rank].view for facts in asking]
+    frames = [job_frames(v.frames, case.job.package) if v is not None else () for v in views]
+    python = [[(f.file, f.name, f.line) for f in one if not f.native] for one in frames]
+    places = {(one[0][:2], *one[1:]) if one else () for one in python}
+    waits = [case.rank_waits[facts.rank] for facts in rest]
+    if len(places) > 1 or any(facts.moved for facts in rest):
+        return ()
+    meets = all(one.waits_for_peers and _meets_in(one) == "collective" for one in waits)
+    return tuple(facts.rank for facts in rest) if meets else ()
+
+
+def _meets_in(found: RankWait) -> GroupWait | None:
+    return find_group_wait(found.view) if found.view is not None else None
+
+
+def _asks_store(case: Case, facts: RankFacts) -> bool:
+    """Return whether a rank waits for a key of a store, or sends something to the store again and
+    again while it sleeps in between: to MASTER_PORT, or to where a thread of torch's serves one.
+    """
+    found, looks = case.rank_waits[facts.rank], [k for k in facts.looks if k.sockets]
+    if found.own_wait is not None and found.own_wait.kind == "store":
+        return _meets_in(found) != "construction"
+    if not looks or not is_asleep(looks[-1]):
+        return False
+    served = case.snapshot.single_ranks.processes.stores.items()
+    ports = {port for process, ports in served if process.host == facts.host for port in ports}
+    ports |= {facts.environment.get("MASTER_PORT", "")} - {""}
+    sent = {s.inode: s.sent for s in looks[0].sockets if s.sent is not None}
+    return any(
+        port_of(s.peer) in ports and s.inode in sent and (s.sent or 0) > sent[s.inode]
+        for s in looks[-1].sockets
+    )
 
 
 def hears_several(found: RankWait) -> bool:

@@ -16,6 +16,7 @@ from . import (
     infiniband,
     interfaces,
     leftovers,
+    libraries,
     limits,
     master_address,
     nodes,
@@ -38,6 +39,7 @@ FAMILIES = (
     limits.FAMILY,
     devices.FAMILY,
     devices.PCI,
+    libraries.PRELOADED,
     infiniband.FAMILY,
     limits.TRACING,
 )

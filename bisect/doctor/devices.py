@@ -20,7 +20,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import Gpu, GpuError, GpuErrorKind
 from ..base.words import format_bytes, format_seconds
 from ..evidence.gpus.gpu_errors import describe_gpu_error, read_gpu_errors
-from ..evidence.machine import NO_DRIVER, NVML_PROBE, read_gpus
+from ..evidence.machine import AMD_PROBE, NO_DRIVER, NVML_PROBE, is_amds, read_gpus
 from .examination import (
     Check,
     CheckedProcess,
@@ -39,12 +39,15 @@ _DRIVER = 4.0  # seconds for the driver to answer
 _OF_THE_MACHINE: tuple[GpuErrorKind, ...] = ("lost", "stopped", "memory", "link")
 _KERNEL_SAYS = "sudo dmesg | grep -i -e xid -e amdgpu"
 _IDLE = 0.05  # of its memory: the driver itself takes some
+_MPS = "nvidia-cuda-mps"[:15]  # the kernel cuts names
+_EXCLUSIVE = ("exclusive process", "exclusive thread")
 _WITHOUT_PEERS = {  # nvmlGpuP2PStatus_t
     1: "the chipset does not do it",
     2: "these GPUs do not do it",
     3: "they hang on different parts of the machine",
     4: "it is turned off in the driver",
     5: "not supported",
+    100: "neither XGMI nor direct access over PCIe is between them",  # of amd_probe.py
 }
 
 
@@ -99,8 +102,9 @@ def read_devices(setting: Setting) -> Devices:
     found, missing = asyncio.run(read_gpus(_DRIVER))
     if not found:
         return Devices(missing=" ".join(missing))
+    probe = AMD_PROBE if is_amds(found[0]) else NVML_PROBE
     apart, pairs = parse_peers(
-        run_command([sys.executable, "-P", str(NVML_PROBE), "--peers"], _DRIVER).out
+        run_command([sys.executable, "-P", str(probe), "--peers"], _DRIVER).out
         if len(found) > 1
         else b"{}"
     )
@@ -140,8 +144,19 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
                 f"GPU {gpu.index}: its registration with the NVLink fabric is {gpu.fabric}",
                 "sudo systemctl restart nvidia-fabricmanager",
             )
+        elif gpu.recovery:
+            yield problem(
+                f"GPU {gpu.index}: after errors the driver asks for {gpu.recovery}",
+                f"{_KERNEL_SAYS}; nvidia-smi --gpu-reset, or a reboot",
+            )
         elif gpu.compute_mode == "prohibited":
             yield problem(f"GPU {gpu.index} lets nobody compute", "sudo nvidia-smi -c DEFAULT")
+        elif (user := _find_only_user(gpu, facts, setting)) is not None:
+            yield problem(
+                f"GPU {gpu.index} lets one process at a time compute ({gpu.compute_mode}), and "
+                f"{user} does: a rank that is to use it fails",
+                "end that process; or sudo nvidia-smi -c DEFAULT",
+            )
         elif gpu.said or gpu.rows or gpu.links_down or gpu.slowed_by or _is_narrow(gpu):
             yield warning(f"GPU {gpu.index}: {_describe_trouble(gpu)}", "nvidia-smi -q")
     for error in [one for one in facts.errors if one.kind in _OF_THE_MACHINE]:
@@ -154,12 +169,20 @@ def count(setting: Setting, facts: Devices) -> Iterator[Finding]:
         driver = next((f", driver {gpu.driver}" for gpu in facts.gpus if gpu.driver), "")
         yield ok(f"{facts.count} x {names or 'GPU'}{driver}")
     elif facts.missing == NO_DRIVER:
-        yield ok("none of NVIDIA's: no driver")
+        yield ok("none: no driver of NVIDIA's or AMD's")
     elif "no answer in time" in facts.missing:
         said = f"{facts.missing} ({_DRIVER:g} s)"
         yield problem(said, "nvidia-smi; dmesg | grep -i xid; a reboot")
     else:
         yield unknown(facts.missing)
+
+
+def _find_only_user(gpu: Gpu, facts: Devices, setting: Setting) -> CheckedProcess | None:
+    """Return who has a GPU that one process at a time may use; MPS's server has it for others."""
+    if gpu.compute_mode not in _EXCLUSIVE:
+        return None
+    users = (one for one in facts.users if one.pid in gpu.pids and one.pid not in setting.pids)
+    return next((one for one in users if not one.name.startswith(_MPS)), None)
 
 
 def _describe_trouble(gpu: Gpu) -> str:
@@ -209,7 +232,7 @@ def peers(setting: Setting, facts: Devices) -> Iterator[Finding]:
         # Common and harmless by itself: NCCL takes shared memory then.
         said = f"{len(facts.apart)} of {facts.pairs} pairs without (GPU {a} and {b}: {why})"
         off = any(why == _WITHOUT_PEERS[4] for *_, why in facts.apart)
-        yield warning(said, "nvidia-smi topo -p2p r") if off else ok(said + ": NCCL uses /dev/shm")
+        yield warning(said, "nvidia-smi topo -p2p r") if off else ok(said + ": through memory")
 
 
 FAMILY = CheckFamily(

@@ -16,7 +16,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from ..base.words import format_count, format_seconds
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, unknown
 from .interfaces import address_for_peers
 from .interfaces import read_interfaces as read_interfaces
+from .libraries import as_versions, compare_versions, read_versions
 from .master_address import DEFAULT_PORT, LOOK_UP, addresses_of
 
 MOST_PORTS = 8  # that are tried behind MASTER_PORT
@@ -49,6 +50,7 @@ class Member:
     host: str
     address: str = ""
     port: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)  # of its drivers and libraries
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ class Meeting:
     error: str = ""  # why there was no meeting
     unnamed: bool = False  # the name of rank 0's machine is not known here
     waited: float = 0.0
+    host: str = ""  # this node's
+    versions: Mapping[str, str] = field(default_factory=dict)  # what this node has
 
 
 @dataclass
@@ -82,9 +86,10 @@ class _Arrival:
 
 def meet_nodes(setting: Setting) -> Meeting:
     """Meet the doctors of the other nodes, and connect to each."""
+    host, versions = setting.place.host, read_versions()
     if setting.nodes < 2 or not setting.is_launched or not setting.place.master:
-        return Meeting(setting.nodes)
-    return asyncio.run(_meet(setting))
+        return Meeting(setting.nodes, host=host, versions=versions)
+    return replace(asyncio.run(_meet(setting, versions)), host=host, versions=versions)
 
 
 def greeting(setting: Setting) -> Line:
@@ -96,13 +101,14 @@ def greeting(setting: Setting) -> Line:
     return {"doctor": hashlib.sha256("\0".join(identity).encode()).hexdigest()[:16]}
 
 
-async def _meet(setting: Setting) -> Meeting:
+async def _meet(setting: Setting, versions: Mapping[str, str]) -> Meeting:
     end = time.monotonic() + max(1.0, setting.limit - 0.5)
     hello = greeting(setting)
     async with _listening(0, hello) as port:
         known = read_interfaces(setting)
         wanted = setting.environ.get("NCCL_SOCKET_IFNAME", "")
-        me = Member(setting.place.node, setting.place.host, address_for_peers(wanted, known), port)
+        address = address_for_peers(wanted, known)
+        me = Member(setting.place.node, setting.place.host, address, port, versions)
         if setting.place.rank == 0:
             return await _host(setting, me, hello, end)
         return await _visit(setting, me, hello, end)
@@ -327,7 +333,8 @@ def as_member(said: object, peer: str) -> Member | None:
     node, host, port, address = (said.get(key) for key in ("node", "host", "port", "address"))
     if type(node) is not int or type(port) is not int or not 0 < port < 65536:
         return None
-    return Member(node, str(host or "?")[:64], str(address or peer)[:64], port)
+    versions = as_versions(said.get("versions"))
+    return Member(node, str(host or "?")[:64], str(address or peer)[:64], port, versions)
 
 
 def base_port(environ: Mapping[str, str]) -> int:
@@ -378,6 +385,13 @@ def _judge_connections(facts: Meeting) -> Iterator[Finding]:
         )
 
 
+def judge_versions(setting: Setting, facts: Meeting) -> Iterator[Finding]:
+    """Judge whether the nodes that were met have the same drivers and libraries."""
+    there = {facts.host: facts.versions}
+    there.update({one.member.host: one.member.versions for one in facts.reached})
+    yield from compare_versions({host: told for host, told in there.items() if told})
+
+
 FAMILY = CheckFamily(
     "Between nodes",
     (
@@ -388,6 +402,14 @@ FAMILY = CheckFamily(
             "collective.",
             read=meet_nodes,
             judge=judge_meeting,
+        ),
+        Check(
+            id="versions",
+            title="all nodes have the same GPUs, driver, CUDA runtime, NCCL, torch and Python",
+            why="Ranks with different versions of NCCL wait for bytes that never come; other "
+            "differences make some nodes slower, or fail alone.",
+            read=meet_nodes,
+            judge=judge_versions,
         ),
     ),
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base.deadline import within
 from ..base.words import format_bytes
-from ..evidence.gpus.flight_recorder import load_dump, parse_dump
+from ..evidence.gpus.flight_recorder import counts_all_together, load_dump, parse_dump
 from ..evidence.gpus.nccl_lines import read_nccl_lines
 from ..evidence.gpus.watchdog_messages import read_watchdog_messages
 from ..saved_log import decode_log, unpack_log
@@ -50,6 +50,10 @@ def read_recorder_dump(held: Any, file: str) -> Contents:
     if log is None:
         return _no_recorder_dump(
             file, 'no dump of the flight recorder: that is a dict with "entries"'
+        )
+    if counts_all_together(held):
+        return _no_recorder_dump(
+            file, "a dump whose numbers count the operations of all groups together (TorchComms')"
         )
     members = max((log.groups.get(name, ()) for name in _DEFAULT_GROUPS), key=len)
     if not members:

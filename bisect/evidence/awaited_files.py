@@ -37,6 +37,9 @@ _MOST_FRAMES = 12  # in which a lock's object may have been made
 _MOST_STEPS = 12  # from an expression to its text
 _ASKS = frozenset(["exists", "isfile", "lexists", "is_file", "isdir", "is_dir"])
 _MAKES_FOLDER = frozenset(["mkdir", "symlink", "link", "symlink_to", "hardlink_to"])
+# Which argument names the link (os.symlink(src, dst)), and methods of it (Path.symlink_to(target)).
+_LINKS_AT = {"symlink": 1, "link": 1}
+_METHODS_OF_LINKS = frozenset(["symlink_to", "hardlink_to"])
 _SAME_PATH = frozenset(["str", "Path", "PosixPath", "fspath", "abspath", "realpath", "PurePath"])
 # Without one of these a source has no such loop: it is not worth parsing.
 _WORDS = (
@@ -126,6 +129,17 @@ def _paths_asked(test: ast.expr, there: bool) -> Iterator[ast.expr]:
         yield from _path_of(test)
 
 
+def _path_made(call: ast.Call) -> Iterator[ast.expr]:
+    """Yield the path that a call makes: of a link that is its own, and not where it leads."""
+    name = find_called_name(call)
+    if name in _LINKS_AT and len(call.args) > _LINKS_AT[name]:
+        yield call.args[_LINKS_AT[name]]
+    elif name in _METHODS_OF_LINKS and isinstance(call.func, ast.Attribute):
+        yield call.func.value
+    else:
+        yield from _path_of(call)
+
+
 def _path_of(call: ast.Call) -> Iterator[ast.expr]:
     """Yield the path that a call is about: its first argument, else the object of the method."""
     if call.args:
@@ -141,7 +155,7 @@ def _made_in(node: ast.AST) -> Iterator[ast.expr]:
             for statement in one.body:
                 for call in _calls_in(statement):
                     if _makes_a_new_file(call):
-                        yield from _path_of(call)
+                        yield from _path_made(call)
 
 
 def _makes_a_new_file(call: ast.Call) -> bool:
@@ -338,7 +352,7 @@ def _pauses(task: Kernel) -> bool:
 def _stat_for_process(pid: int, path: str) -> os.stat_result | None:
     """Return what a path is to a process: it may have a root or mounts of its own."""
     try:
-        return os.stat(_path_inside(pid, path))
+        return os.lstat(_path_inside(pid, path))
     except (OSError, ValueError):
         return None
 

@@ -20,12 +20,15 @@ from ..base.identity import RankId
 from ..base.launchers import LAUNCHERS
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import CollectiveLog
-from .gpus.flight_recorder import load_dump, parse_dump
-from .process import words_of
+from .gpus.flight_recorder import counts_all_together, load_dump, parse_dump
+from .process import uid_of, variables_of, words_of
 
 LARGEST_DUMP = 1 << 24  # bytes: 2,000 entries with stacks are some 3 MiB
 LARGEST_ERROR = 1 << 20
-_PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_PREFIX_VARIABLES = (
+    *("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+    "TORCHCOMM_FR_DUMP_TEMP_FILE",  # TorchComms' recorder, by the same default
+)
 
 
 @dataclass(frozen=True)
@@ -40,25 +43,44 @@ class ElasticFailure:
 
 
 def read_recorder_dump(
-    rank: RankId, environment: Mapping[str, str], since: float, offset: float = 0.0
+    rank: RankId,
+    environment: Mapping[str, str],
+    since: float,
+    offset: float = 0.0,
+    pid: int | None = None,
 ) -> CollectiveLog | None:
     """Return what a rank's recorder left in a file after `since` (wall clock), None if nothing.
 
-    Never raises. `offset` as in flight_recorder.parse. May block on a bad file system.
+    Never raises. `offset` as in flight_recorder.parse. With `pid`, the rank's process, paths are
+    those of that process, which may be in a container, or another user's. May block on a bad file
+    system.
     """
-    for prefix in list_dump_prefixes(environment):
+    owner = None if pid is None else uid_of(pid)
+    for prefix in list_dump_prefixes(environment, None if pid is None else variables_of(pid)):
         try:
-            data = _read_trusted_file(f"{prefix}{rank}", since, LARGEST_DUMP)
-            found = parse_dump(load_dump(data), "flight recorder", offset)
+            path = _find_for_process(f"{prefix}{rank}", pid)
+            data = _read_trusted_file(path, since, LARGEST_DUMP, owner)
+            dump = load_dump(data)
+            found = parse_dump(dump, "flight recorder", offset)
         except (OSError, ValueError):
             continue
-        if found is not None:
+        if found is not None and not counts_all_together(dump):
             return found
     return None
 
 
-def list_dump_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where a rank's recorder may write, the rank's number left out.
+def names_dump_place(environment: Mapping[str, str]) -> bool:
+    """Return whether a job says where its recorders are to dump: at the usual place there may lie
+    what another job of the same user has left.
+    """
+    return any(environment.get(name) for name in _PREFIX_VARIABLES)
+
+
+def list_dump_prefixes(
+    environment: Mapping[str, str], variables: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return where a rank's recorder may write, the rank's number left out. `variables` are all of
+    the rank's, None: ours.
 
     The defaults are those of torch's DebugInfoWriter: since 2.9 below the user's cache, before in
     /tmp.
@@ -66,18 +88,28 @@ def list_dump_prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
     named = [environment[name] for name in _PREFIX_VARIABLES if environment.get(name)]
     if named:
         return tuple(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    ours = os.environ if variables is None else variables
+    home = ours.get("HOME") or os.path.expanduser("~")
+    cache = ours.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     return (os.path.join(cache, "torch", "comm_lib_trace_rank_"), "/tmp/nccl_trace_rank_")
 
 
-def _read_trusted_file(path: str, since: float, largest: int) -> bytes:
-    """Return the content of a plain file of this user's or root's: in /tmp anybody may put one of
-    the name. Raises OSError, ValueError if it is somebody else's, a link, old or too large.
+def _find_for_process(path: str, pid: int | None) -> str:
+    """Return by which path we reach what a process names so."""
+    if pid is None:
+        return path
+    return f"/proc/{pid}/root{path}" if path.startswith("/") else f"/proc/{pid}/cwd/{path}"
+
+
+def _read_trusted_file(path: str, since: float, largest: int, owner: int | None = None) -> bytes:
+    """Return the content of a plain file of this user's, root's or that `owner`'s: in /tmp anybody
+    may put one of the name. Raises OSError, ValueError if it is somebody else's, a link, old or too
+    large.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC  # it may be a pipe
     with os.fdopen(os.open(path, flags), "rb") as file:
         about = os.fstat(file.fileno())
-        if about.st_uid not in (os.geteuid(), 0):
+        if about.st_uid not in (os.geteuid(), 0, owner):
             raise ValueError(f"{path} belongs to user {about.st_uid}")
         if not stat.S_ISREG(about.st_mode) or about.st_mtime < since or about.st_size > largest:
             raise ValueError(f"{path} is old, too large, or no plain file")

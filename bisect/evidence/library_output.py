@@ -1,9 +1,12 @@
 """What NCCL and its watchdog printed to the files that ranks write to: their standard output and
-error, or their launcher's where they print to a pipe of it, and NCCL's own file (NCCL_DEBUG_FILE),
-read where a job stands still.
+error, their launcher's or srun's where they print to a pipe of it, the files of whoever reads that
+pipe (`torchrun ... | tee log`), and NCCL's own file (NCCL_DEBUG_FILE), read where a job stands
+still.
 
-Only regular files are read, by the descriptors that a rank has: nothing is taken out of a pipe, and
-nothing waits. Of a large file its beginning counts, where NCCL says its version, and its end.
+Only regular files are read, by the descriptors that a process has: nothing is taken out of a pipe,
+and nothing waits. What goes to a terminal, or through a pipe to no file, is not heard: to stand in
+between would change the job where we are ended. Of a large file its beginning counts, where NCCL
+says its version, and its end.
 
 Several ranks, and several jobs one after the other, may write to one file. Lines of NCCL name the
 process; lines of the watchdog the rank and a time, which is compared with the start of the job.
@@ -17,18 +20,20 @@ import re
 import socket
 import stat
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 
 from ..base.identity import RankId, UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
+from ..base.proc import list_pids, read_stat
 from ..base.rank_facts import RankFacts
-from .descriptors import read_links
+from .descriptors import find_holders, read_links
 from .gpus.nccl_lines import NcclLine, RankedLine, read_nccl_lines
 from .gpus.watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdog_messages
 from .lock_and_log_files import PrintingRank, find_output_files
-from .process import walk_up, words_of
+from .printed_warnings import PrintedWarning, assign_warnings, read_printed_warnings
+from .process import variables_of, walk_up, words_of
 from .syscall_arguments import read_inner_id
 
 _HEAD, _TAIL = 1 << 16, 1 << 18  # bytes of a file
@@ -36,6 +41,8 @@ _MOST_BYTES = 1 << 25  # of all files
 _STARTS = 60.0  # seconds: a launcher needs so long until its first rank has started
 _AT_FDCWD, _STATX_BTIME = -100, 0x800
 _MOST_ABOVE = 4  # processes above a rank that may be its launcher
+_MOST_DESCRIPTORS = 64  # of a process that reads a pipe
+_SLURM_JOB = "SLURM_JOB_ID"
 FILE_VARIABLE = "NCCL_DEBUG_FILE"
 
 
@@ -45,6 +52,7 @@ class LibraryOutput:
 
     messages: dict[RankId, list[WatchdogMessages]] = field(default_factory=dict)
     nccl_lines: list[RankedLine] = field(default_factory=list)
+    warnings: list[tuple[PrintedWarning, RankId | None]] = field(default_factory=list)
 
 
 @dataclass
@@ -70,9 +78,11 @@ def read_library_output(
     bad file system. Raises nothing for a file that cannot be read.
     """
     processes = {_identify_process(facts.pid): facts.rank for facts in ranks if facts.pid}
+    by_pid = {pid: rank for (_, pid), rank in processes.items()}
     numbers = {facts.rank for facts in ranks}
     left = _MOST_BYTES
-    for file in _find_files(ranks, error_files or {}):
+    files = _find_files(ranks, error_files or {})
+    for file in (*files.values(), *_find_relayed_files(ranks, files)):
         data = _read_file_ends(file.path)
         left -= len(data)
         if left < 0:
@@ -81,12 +91,14 @@ def read_library_output(
         for rank, message in _assign_messages(file, lines, since, numbers):
             found.messages.setdefault(rank, []).append(message)
         found.nccl_lines += _assign_lines(file, read_nccl_lines(lines), processes)
+        told = read_printed_warnings(lines, find_time_of_year(since), _is_made_for(file, since))
+        found.warnings += assign_warnings(told, numbers, by_pid, file.owner)
 
 
 def _find_files(
     ranks: Sequence[RankFacts], error_files: Mapping[RankId, str]
-) -> Sequence[_OutputFile]:
-    """Return each file once, with the ranks that write to it."""
+) -> dict[tuple[int, int], _OutputFile]:
+    """Return each file once, by its identity, with the ranks that write to it."""
     files: dict[tuple[int, int], _OutputFile] = {}
     for facts in ranks:
         pid = facts.pid if facts.alive else None
@@ -98,17 +110,92 @@ def _find_files(
             files.setdefault(identity, _OutputFile(path)).ranks.append(facts.rank)
         for identity, path in relayed.items():
             files.setdefault(identity, _OutputFile(path, is_shared=True))
-    return list(files.values())
+    return files
 
 
 def _find_launchers_files(pid: int) -> Mapping[tuple[int, int], str]:
     """Return where the output of the launcher above a process goes: mpirun prints there what comes
     over the pipes of its ranks.
     """
+    above = _find_launcher(pid)
+    return {} if above is None else find_output_files(PrintingRank(0, above))
+
+
+def _find_launcher(pid: int) -> int | None:
     for above in walk_up(pid, _MOST_ABOVE):
         if Ancestor({}, words_of(above)).launcher is not None:
-            return find_output_files(PrintingRank(0, above))
-    return {}
+            return above
+    return None
+
+
+def _find_relayed_files(
+    ranks: Sequence[RankFacts], known: Mapping[tuple[int, int], _OutputFile]
+) -> Iterator[_OutputFile]:
+    """Yield the files, but those that are known, to which others write what comes over the pipes of
+    these ranks, or of their launchers: who has such a pipe for its input, and the srun of a rank's
+    job. It takes a pass over all processes where a rank prints to a pipe, and none otherwise.
+    """
+    printers = [
+        facts
+        for facts in ranks
+        if facts.pid is not None
+        and facts.alive
+        and not find_output_files(PrintingRank(facts.rank, facts.pid))
+    ]
+    launchers = {_find_launcher(facts.pid) for facts in printers if facts.pid is not None}
+    writers = [facts.pid for facts in printers] + [*launchers]
+    pipes = {link for pid in writers if pid is not None for link in _list_output_pipes(pid)}
+    readers = [
+        end.pid
+        for ends in (find_holders(pipes).values() if pipes else ())
+        for end in ends
+        if end.fd == 0 and end.reads
+    ]
+    jobs = {job for facts in printers if (job := facts.environment.get(_SLURM_JOB))}
+    seen = set(known)
+    for pid in dict.fromkeys((*readers, *(_find_sruns(jobs) if jobs else ()))):
+        for identity, path in _list_written_files(pid):
+            if identity not in seen:
+                seen.add(identity)
+                yield _OutputFile(path, is_shared=True)
+
+
+def _list_output_pipes(pid: int) -> Iterator[str]:
+    for number in (1, 2):
+        try:
+            link = os.readlink(f"/proc/{pid}/fd/{number}")
+        except OSError:
+            continue
+        if link.startswith("pipe:"):
+            yield link
+
+
+def _find_sruns(jobs: Collection[str]) -> Iterator[int]:
+    """Yield the processes of srun that have started steps of these jobs from this machine."""
+    for pid in list_pids():
+        about = read_stat(pid)
+        if about is not None and about.comm == "srun":
+            variables = variables_of(pid) or {}
+            if variables.get(_SLURM_JOB) in jobs:
+                yield pid
+
+
+def _list_written_files(pid: int) -> Iterator[tuple[tuple[int, int], str]]:
+    """Yield identity and path of the regular files that a process has open to write."""
+    try:
+        numbers = sorted(read_links(pid))[:_MOST_DESCRIPTORS]
+    except OSError:
+        return
+    for number in numbers:
+        path = f"/proc/{pid}/fd/{number}"
+        try:
+            if not os.lstat(path).st_mode & stat.S_IWUSR:  # how it was opened
+                continue
+            about = os.stat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(about.st_mode):
+            yield (about.st_dev, about.st_ino), path
 
 
 def _find_nccl_files(pid: int | None, pattern: str) -> Iterator[tuple[tuple[int, int], str]]:
@@ -204,6 +291,12 @@ def _assign_lines(
             yield replace(line, task=None), rank
 
 
+def _is_made_for(file: _OutputFile, since: float) -> bool:
+    """Return whether a file was made for a job that has started then."""
+    born = read_birth_time(file.path)
+    return born is not None and born > since - _STARTS
+
+
 def _assign_messages(
     file: _OutputFile, lines: Sequence[str], since: float, numbers: set[RankId]
 ) -> Iterator[tuple[RankId, WatchdogMessages]]:
@@ -211,9 +304,8 @@ def _assign_messages(
     nobody here is known by, is of the rank that has the file for itself.
     """
     owner = file.owner
-    born = read_birth_time(file.path) if owner is not None else None
     # Lines without a time are all its own in a file that was made for this job.
-    is_whole = born is not None and born > since - _STARTS
+    is_whole = owner is not None and _is_made_for(file, since)
     messages = read_watchdog_messages(lines, find_time_of_year(since), with_untimed=is_whole)
     # Beside lines with a rank those without one are what exceptions say again.
     marked = any(one.rank is not None for one in messages)

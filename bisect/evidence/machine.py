@@ -39,6 +39,11 @@ def has_gpu_driver() -> bool:
     return any(map(os.path.exists, (*_DRIVER_FILES, _AMD_DRIVER)))
 
 
+def is_amds(gpu: Gpu) -> bool:
+    """Return whether a GPU is one of AMD's, by the name that its driver gives it."""
+    return gpu.name.startswith("AMD")
+
+
 async def read_gpus(limit: float) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """Return (the GPUs, in sentences what is not known of them), within `limit` seconds."""
     if any(map(os.path.exists, _DRIVER_FILES)):
@@ -116,6 +121,7 @@ def _parse_gpu(data: dict[str, Any]) -> Gpu:
         pcie_width_most=most,
         persistence=persistence if isinstance(persistence, bool) else None,
         fabric=str(data.get("fabric") or ""),
+        recovery=str(data.get("recovery") or ""),
         moments=tuple(_parse_moments(data.get("moments"))),
         driver=str(data.get("driver") or ""),
     )

@@ -8,6 +8,7 @@ CAP_SYS_ADMIN: who has it not is told.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -16,6 +17,7 @@ import time
 
 from .descriptors import read_network_namespace
 
+_LARGEST = 1 << 20  # characters of a list of addresses
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET, linux/sched.h
 
 
@@ -26,6 +28,41 @@ class OtherNetwork(OSError):
 def is_elsewhere(pid: int) -> bool:
     """Return whether a process is known to be in another network than ours."""
     return read_network_namespace(pid) not in ("", read_network_namespace(os.getpid()))
+
+
+def read_local_addresses(pid: int | None) -> frozenset[str]:
+    """Return the addresses of the machine, or the container, in whose network a process is (None:
+    ours), as the kernel lists them; none where it cannot be read.
+    """
+    folder = "/proc/self/net" if pid is None else f"/proc/{pid}/net"
+    return parse_local_addresses(_read(f"{folder}/fib_trie"), _read(f"{folder}/if_inet6"))
+
+
+def parse_local_addresses(routes: str, interfaces: str) -> frozenset[str]:
+    """Return the addresses in the texts of fib_trie (net/ipv4/fib_trie.c: a leaf, and below it
+    "/32 host LOCAL") and if_inet6 (net/ipv6/addrconf.c: 32 digits first).
+    """
+    found: set[str] = set()
+    leaf = ""
+    for line in routes.splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] == "|--":
+            leaf = words[1]
+        elif words == ["/32", "host", "LOCAL"] and leaf:
+            found.add(leaf)
+    for line in interfaces.splitlines():
+        digits = line.partition(" ")[0]
+        with contextlib.suppress(ValueError):
+            found.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+    return frozenset(found)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read(_LARGEST)
+    except OSError:
+        return ""
 
 
 def connect_beside(pid: int | None, host: str, port: int, limit: float) -> socket.socket:

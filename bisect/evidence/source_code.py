@@ -1,9 +1,6 @@
-"""What the job's source says around a line: whether some ranks only reach it (`if rank == 0:`, a
-handler of signals), whether it stands below an `except`, and what it calls; of locks
-`locks_in_source` tells.
-
-Two ranks that do not make the same call cannot tell which of them is wrong; their source often
-can.
+"""What the job's source says around a line: whether it stands below an `except`, in which loop it
+is, and what it calls; whether some ranks only reach it `rank_conditions` tells, and of locks
+`locks_in_source`.
 
 A rank that sleeps below an `except` has failed before, and no log needs to say so.
 """
@@ -12,239 +9,21 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from operator import add, mod, sub
 from typing import NamedTuple
 
-from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import Role, has_role
 from ..base.masking import mask_text
 from ..base.process_facts import Frame, Look, Thread
-from ..base.rank_facts import Collective, CollectiveLog, RankFacts
+from ..base.rank_facts import RankFacts
 from .asked_actors import add_asked_methods
 from .locks_in_source import add_code_locks
-from .source_tree import find_enclosing_nodes, parse_source, read_source
-
-MOST_SITES = 64  # of a log: the last ones
-# What is called so is the number of a rank: names, attributes, functions, variables.
-_NUMBER_OF_A_RANK = re.compile(
-    r"(?:^|_)rank(?:$|_)|^(?:LOCAL_|GLOBAL_|NODE_|GROUP_)?RANK$|^process_index$"
-    r"|^(?:SLURM_PROCID|SLURM_LOCALID|OMPI_COMM_WORLD_(?:LOCAL_)?RANK|PMI_RANK)$"
-)
-# What is called so is true on some ranks alone.
-_TRUE_ON_SOME = re.compile(
-    r"^is_(?:main|master|global_zero|local_main|world_process|first|leader)"
-    r"|(?:main|master)_process$|is_rank"
-)
-# Functions.
-_ASKS_FOR_A_RANK = re.compile(r"(?:\w+_)?rank(?:_(?:number|num|no|id|idx|index))?$")
-_READS_ENVIRONMENT = ("get", "getenv")
-_CONVERTS = ("int", "abs")
-_ONLY_SOME = re.compile(r"rank_zero_only|on_(?:local_)?(?:main_|last_)?process\b")
-_LONGEST_CONDITION = 80  # characters of a condition
-
-
-def add_conditions(log: CollectiveLog) -> CollectiveLog:
-    """Return a log with the conditions under which its latest calls are made: that at the job's own
-    line, else at the innermost of those from which that was called. May block.
-    """
-    latest = list(dict.fromkeys(_list_places(o) for o in reversed(log.operations) if o.file))
-    known = {places: _find_first_condition(places) for places in latest[:MOST_SITES]}
-    if not any(known.values()):
-        return log
-    operations = [replace(o, condition=known.get(_list_places(o), "")) for o in log.operations]
-    return replace(log, operations=tuple(operations))
-
-
-_Places = tuple[tuple[str, str], ...]  # file and line of each
-
-
-def _list_places(one: Collective) -> _Places:
-    """Return the lines of the job's own by which a call came, innermost first."""
-    site = (one.origin or one.site).partition(" ")[0].rpartition(":")[2]
-    callers = (place.partition(" ")[0].rpartition(":") for place in one.path)
-    return ((one.file, site), *((file, line) for file, _, line in callers if file[:1] == "/"))
-
-
-def _find_first_condition(places: _Places) -> str:
-    return next(filter(None, (_find_condition_at(*place) for place in places)), "")
-
-
-@lru_cache(maxsize=256)
-def _find_condition_at(file: str, line: str) -> str:
-    source = read_source(file)
-    return find_condition(source, int(line)) if source and line.isdecimal() else ""
-
-
-def find_condition(source: str, line: int) -> str:
-    """Return the condition under which only some ranks come by `line`, "" if there is none that
-    the source shows, or if it is no Python. Never raises.
-    """
-    parsed = _parse_with_names(source)
-    if parsed is None:
-        return ""
-    tree, names = parsed
-    way = find_enclosing_nodes(tree, line)
-    for outer, inner in reversed(list(pairwise(way))):
-        found = _condition_between(outer, inner, names)
-        if found:
-            return found
-    return ""
-
-
-@lru_cache(maxsize=64)
-def _parse_with_names(source: str) -> tuple[ast.AST, _RankNames] | None:
-    tree = parse_source(source)
-    return None if tree is None else (tree, _find_rank_names(tree))
-
-
-@dataclass(frozen=True)
-class _RankNames:
-    """Names of a source that tell ranks apart: variables and attributes that are the number of a
-    rank, those that are true on some ranks alone, and functions that only a signal calls, with the
-    call that makes them a handler.
-    """
-
-    numbers: frozenset[str] = frozenset()
-    flags: frozenset[str] = frozenset()
-    handlers: Mapping[str, str] = field(default_factory=dict)
-
-
-def _find_rank_names(tree: ast.AST) -> _RankNames:
-    """Return the names that are set to the number of a rank, or to what compares it."""
-    names = _RankNames()
-    for _ in range(2):  # is_main = rank == 0; quiet = not is_main
-        numbers, flags = set(names.numbers), set(names.flags)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign):
-                targets = {name for one in node.targets if (name := _name_of(one))}
-                numbers |= targets if _is_rank_number(node.value, names) else set()
-                flags |= targets if _is_true_on_some(node.value, names) else set()
-        names = _RankNames(frozenset(numbers), frozenset(flags))
-    return replace(names, handlers=_find_signal_handlers(tree))
-
-
-_HANDLES_SIGNALS = ("signal", "add_signal_handler")  # signal.signal, asyncio's loop
-
-
-def _find_signal_handlers(tree: ast.AST) -> dict[str, str]:
-    """Return the functions that are given to signals, by name, and the call that does it; without
-    those that are called besides. A signal need not come to all ranks.
-    """
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    called = {_name_of(one.func) for one in calls}
-    given = {
-        _name_of(one.args[1]): ast.unparse(one)
-        for one in calls
-        if _name_of(one.func) in _HANDLES_SIGNALS and len(one.args) > 1
-    }
-    return {name: call for name, call in given.items() if name and name not in called}
-
-
-def _name_of(node: ast.AST) -> str:
-    """Return the name of a variable, or of an attribute whatever it belongs to; else ""."""
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _is_rank_number(node: ast.AST, names: _RankNames) -> bool:
-    """Return True for an expression whose value is the number of a rank, or computed from it. What
-    is made by a function that gets it need not differ between ranks.
-    """
-    name = _name_of(node)
-    if name:
-        return name in names.numbers or _NUMBER_OF_A_RANK.search(name) is not None
-    if isinstance(node, ast.Call):
-        function = _name_of(node.func)
-        if function in _CONVERTS:
-            return any(_is_rank_number(one, names) for one in node.args)
-        if function in _READS_ENVIRONMENT:
-            return any(_names_a_rank(one) for one in node.args[:1])
-        return _ASKS_FOR_A_RANK.match(function) is not None
-    if isinstance(node, ast.Subscript):
-        return _names_a_rank(node.slice) and _name_of(node.value) == "environ"
-    if isinstance(node, ast.BinOp):
-        return _is_rank_number(node.left, names) or _is_rank_number(node.right, names)
-    return False
-
-
-def _names_a_rank(node: ast.AST) -> bool:
-    text = node.value if isinstance(node, ast.Constant) else None
-    return isinstance(text, str) and _NUMBER_OF_A_RANK.search(text) is not None
-
-
-def _is_true_on_some(node: ast.AST, names: _RankNames) -> bool:
-    """Return True for a condition that is not the same on all ranks."""
-    if isinstance(node, ast.BoolOp):
-        return any(_is_true_on_some(one, names) for one in node.values)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _is_true_on_some(node.operand, names)
-    if isinstance(node, ast.Compare):
-        sides = [node.left, *node.comparators]
-        return any(_is_rank_number(one, names) for one in sides) and not _asks_whether_ranked(node)
-    if isinstance(node, ast.IfExp):  # shard = [] if rank == 2 else rows
-        return _is_true_on_some(node.test, names)
-    name = _name_of(node.func if isinstance(node, ast.Call) else node)
-    if name and (name in names.flags or _TRUE_ON_SOME.search(name)):
-        return True
-    return not isinstance(node, ast.Call) and _is_rank_number(node, names)
-
-
-def _asks_whether_ranked(node: ast.Compare) -> bool:
-    """Return True for a comparison that asks whether there are ranks at all: with -1, with None,
-    or whether a number is not negative.
-    """
-    for operator, one in zip(node.ops, node.comparators, strict=True):
-        if isinstance(operator, ast.Is | ast.IsNot | ast.In | ast.NotIn):
-            return True
-        text = ast.unparse(one)
-        if text == "-1" or (text == "0" and isinstance(operator, ast.GtE | ast.Lt)):
-            return True
-    return False
-
-
-def _condition_between(outer: ast.AST, inner: ast.AST, names: _RankNames) -> str:
-    """Return the condition that stands between two nodes of a way."""
-    test = outer.test if isinstance(outer, ast.If | ast.While | ast.IfExp) else None
-    if test is not None and inner is not test and _is_true_on_some(test, names):
-        in_else = isinstance(outer, ast.If | ast.While) and inner in outer.orelse
-        return _shorten(f"{'else of ' if in_else else ''}if {ast.unparse(test)}")
-    if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) and inner in outer.body:
-        for decorator in outer.decorator_list:
-            if _ONLY_SOME.search(ast.unparse(decorator)):
-                return _shorten(f"@{ast.unparse(decorator)}")
-        if outer.name in names.handlers:
-            return _shorten(names.handlers[outer.name])
-    for body in _bodies(outer):
-        if inner in body:
-            return _find_early_exit(body[: body.index(inner)], names)
-    return ""
-
-
-def _bodies(node: ast.AST) -> Iterator[Sequence[ast.stmt]]:
-    for name in ("body", "orelse", "finalbody"):
-        body = getattr(node, name, None)
-        if isinstance(body, list):
-            yield body
-
-
-def _find_early_exit(statements: Sequence[ast.stmt], names: _RankNames) -> str:
-    """Return the condition under which others leave before: `if rank != 0: return`."""
-    for one in reversed(statements):
-        if not isinstance(one, ast.If) or one.orelse or not _is_true_on_some(one.test, names):
-            continue
-        if isinstance(one.body[-1], ast.Return | ast.Continue | ast.Break):
-            return _shorten(f"not left before by: if {ast.unparse(one.test)}")
-    return ""
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _LONGEST_CONDITION else text[: _LONGEST_CONDITION - 4] + " ..."
-
+from .rank_conditions import add_conditions, find_condition_at
+from .source_tree import find_enclosing_nodes, find_name, parse_source, read_source
 
 MOST_FRAMES = 8  # of the main thread, the innermost of the job's own
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/(?:lib|lib64)/python\d+(?:\.\d+)?/|^<")
@@ -312,7 +91,7 @@ def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
 
 def _find_code_around(frame: Frame) -> _CodeAround:
     source = read_source(frame.file)
-    condition = _find_condition_at(frame.file, str(frame.line))
+    condition = find_condition_at(frame.file, str(frame.line))
     if not source:
         return _CodeAround("", condition, (), (), (), ())
     return _CodeAround(
@@ -465,9 +244,9 @@ def find_handed_out(
     for call in ast.walk(function) if function is not None else ():
         if not isinstance(call, ast.Call):
             continue
-        name, given = _name_of(call.func), call.args[1:2]
+        name, given = find_name(call.func), call.args[1:2]
         if name == _BATCHED:
-            name, given = _name_of(call.args[0]) if call.args else "", call.args[2:3]
+            name, given = find_name(call.args[0]) if call.args else "", call.args[2:3]
         if name not in _HANDS_OUT:
             continue
         given = given or [one.value for one in call.keywords if one.arg in _PEERS]

@@ -39,11 +39,16 @@ def find_enclosing_nodes(tree: ast.AST, line: int) -> list[ast.AST]:
         way.append(node)
 
 
+def find_name(node: ast.AST) -> str:
+    """Return the name of a variable, or of an attribute whatever it belongs to; else ""."""
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
 def find_called_name(call: ast.Call) -> str:
     """Return the last name of what is called, "get" of `os.environ.get(...)`; "" of none."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
+    return find_name(call.func)
 
 
 def _spans(node: ast.AST, line: int) -> bool:

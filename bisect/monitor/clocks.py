@@ -90,6 +90,25 @@ OTHER_NODES_LIMIT = 60.0
 IN_DOUBT = 3.0  # times --stall, for what may be polling and may be waiting for something healthy
 
 
+class NodeWait:
+    """For how long a launcher has waited for other nodes, as one look after another shows it. One
+    that stirs now and then (accelerate's, every 30 s) waits on all the same.
+    """
+
+    def __init__(self) -> None:
+        """Nobody has looked yet."""
+        self._seen, self._since = "", 0.0
+
+    def note(self, waits: str, moved: str, stirred: float) -> float:
+        """Take in what a look has shown: in words which nodes are there ("": it does not wait for
+        nodes), and what moved. Return since when it has been so (monotonic): from when it `stirred`
+        last, as the first look that shows it has it.
+        """
+        if moved or not waits or waits != self._seen:
+            self._seen, self._since = waits, stirred
+        return self._since
+
+
 @dataclass(frozen=True)
 class TimeLimits:
     """What --timeout, --stall and --slow-limit say. `timeouts` by step or phase, "" for all."""

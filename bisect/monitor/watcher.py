@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..base.verdict_facts import Verdict
     from ..front.watcher_socket import WatcherSocket
     from .asked_hosts import Ask, AskedHosts
+    from .clocks import NodeWait
     from .ending import ProcessFamily
     from .job_activity import EndedChildren
     from .other_agents import OtherAgents
@@ -104,6 +105,7 @@ class LauncherSupervisor:
         self._failed = False
         self.tasks: set[int] = set()  # ranks that are not below the launcher
         self._told_node_wait = ""
+        self._node_wait: NodeWait | None = None
         self._wake = asyncio.Event()
         self.socket = SupervisorSocket(self.hear, self._hear_front, self.stop)
         self._family_found: ProcessFamily | None = None
@@ -208,6 +210,7 @@ class LauncherSupervisor:
         at.ticked = now
         if late > SUSPENDED:
             at.skip(now, late)
+            self._node_wait = None
         if self.heard.ranks:
             await self._leave_agents("its ranks have started")
             await self._follow_monitors(now)
@@ -290,9 +293,10 @@ class LauncherSupervisor:
 
     async def _judge(self, ended: Ended, since: float) -> None:
         """Look from outside, and close if nothing moves."""
-        from .clocks import OTHER_NODES_LIMIT
+        from .clocks import OTHER_NODES_LIMIT, NodeWait
 
         around, at = self.around, self.at
+        self._node_wait = self._node_wait or NodeWait()
         if self._is_held():
             at.skip(time.monotonic(), 0.0)
             return
@@ -300,8 +304,10 @@ class LauncherSupervisor:
         moved = outside.moved()
         if self._is_out_of_our_hands():
             return
+        waits_for = outside.describe_node_wait() if outside.spans_nodes else ""
+        since_then = self._node_wait.note(waits_for, moved, at.stirred)
+        self._tell_node_wait(waits_for)
         if outside.spans_nodes:
-            self._tell_node_wait(outside)
             await self._join_agents(outside)
         is_limit = ended == "limit"
         if outside.sees_nothing and not moved and await self.hosts.judge(outside):
@@ -310,7 +316,7 @@ class LauncherSupervisor:
         if (moved or sees_nothing) and not is_limit:
             return
         # Its agent meets those of other nodes first, and we do not see whether they come.
-        is_soon = time.monotonic() - at.stirred < OTHER_NODES_LIMIT
+        is_soon = time.monotonic() - since_then < OTHER_NODES_LIMIT
         waits = ended == "still" and is_soon and outside.spans_nodes and around.starter is None
         if waits and not (self.agents is not None and self.agents.is_to_ask_early):
             return
@@ -427,11 +433,10 @@ class LauncherSupervisor:
         joint = self.agents.take_joint()
         return (joint, "") if joint is not None else ((answer.verdict, *judged[1:]), answer.lead)
 
-    def _tell_node_wait(self, outside: LauncherSnapshot) -> None:
+    def _tell_node_wait(self, waits: str) -> None:
         """Say which nodes are at the rendezvous, once for each change of that."""
         from .watcher_report import print_line
 
-        waits = outside.describe_node_wait()
         if waits and waits != self._told_node_wait:
             self._told_node_wait = waits
             print_line(f"No rank yet after {time.monotonic() - self.at.began:.0f} s: {waits}")

@@ -29,6 +29,7 @@ from ..base.command_words import (
     starts_for_multiprocessing,
 )
 from ..base.deadline import within
+from ..base.environment import relevant
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
@@ -72,6 +73,7 @@ from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).
 _PORT = "SLURM_SRUN_COMM_PORT"
+_ENVIRONMENT_LIMIT = 0.2  # seconds: a process in the kernel may block who reads it
 
 
 def find_srun_tasks(sruns: Iterable[int]) -> set[int]:
@@ -314,6 +316,7 @@ class LauncherSnapshot:
                     step=None if self.expects_words else SILENT,
                     entered=started,
                     never_started=bool(self.rank_of) and self.expects_words,
+                    environment=_read_environment(pid),
                     looks=tuple(self.looks.get(pid, ())),
                     children=(
                         *(tuple(self.looks[p]) for p in (*inside, *asked) if self.looks.get(p)),
@@ -378,8 +381,10 @@ async def judge_from_outside(
     """Return the verdict on a job of which no rank has spoken, and what it rests on; `restarted`:
     what has ended again and again below it; `silent_hosts`: those that do not answer the launcher.
     """
+    ranks, said = outside.facts(started), tuple[str, ...]()
+    if outside.rank_of and ended in NOTHING_MOVES:
+        ranks, said = await _ask_libraries(ranks, started)
     now = time.monotonic()
-    ranks = outside.facts(started)
     facts = JobFacts(
         ended=ended,
         pipeline=pipeline_of(command) if outside.expects_words else "",
@@ -395,7 +400,7 @@ async def judge_from_outside(
         versions={"hangbisect": VERSION},
         machine=await read_machine(since=started),
         restarted=restarted,
-        notes=tuple(notes),
+        notes=(*notes, *said),
         silent_hosts=dict(silent_hosts or {}),
     )
     seen = Snapshot(ranks)
@@ -405,6 +410,33 @@ async def judge_from_outside(
     if not outside.rank_of:
         verdict, facts = blame_launcher(verdict), replace(facts, world_size=0)
     return verdict, facts, seen, graph
+
+
+async def _ask_libraries(
+    ranks: Sequence[RankFacts], started: float
+) -> tuple[list[RankFacts], tuple[str, ...]]:
+    """Return the ranks with what NCCL, torch's recorders and the libraries' files tell of them, and
+    what is to be said of that.
+    """
+    # Not at the top: nearly all jobs end well, and the watcher starts beside them.
+    from ..collect.library_facts import add_library_facts, add_recorder_dumps, read_library_facts
+    from ..collect.looks import add_ras_logs, ask_ras
+
+    ras = await ask_ras(ranks)
+    dumped, in_vain = await add_recorder_dumps(
+        add_ras_logs(ranks, ras), started=started, world=len(ranks)
+    )
+    printed = await read_library_facts(dumped, started)
+    return add_library_facts(dumped, printed), (*ras.notes, *in_vain, *printed.notes)
+
+
+def _read_environment(pid: int) -> dict[str, str]:
+    """Return the variables that matter of those that a process was started with."""
+    try:
+        variables = within(_ENVIRONMENT_LIMIT, variables_of, pid)
+    except TimeoutError:
+        return {}
+    return relevant(variables or {})
 
 
 def blame_launcher(verdict: Verdict) -> Verdict:

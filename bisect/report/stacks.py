@@ -22,6 +22,7 @@ from ..base.words import (
     format_ranks,
     join_lines,
     name_awaited,
+    printable,
 )
 from ..diagnosis.process.frames import format_frame
 from ..diagnosis.process.merged_stacks import (
@@ -38,7 +39,8 @@ def stack_text(look: Look, rank: RankId, role: str, wait: Wait, host: str = "") 
     """Return one look at one process as text, ready to attach; `role` is "rank" or what the
     process is to the rank ("child"), `wait` what it waits for.
     """
-    return "\n".join([*_header(look, rank, role, wait, host), "", *_stacks(look), *_logs(look), ""])
+    parts = (*_header(look, rank, role, wait, host), "", *_stacks(look))
+    return "\n".join([*parts, *_native_threads(look), *_logs(look), ""])
 
 
 def _header(look: Look, rank: RankId, role: str, wait: Wait, host: str) -> Iterator[str]:
@@ -116,6 +118,29 @@ def format_descriptor(descriptor: Descriptor) -> str:
     if descriptor.other_ends:
         text += f" to {', '.join(map(str, descriptor.other_ends))}"
     return text
+
+
+_MOST_NATIVE = 24  # lines of threads of libraries
+
+
+def _native_threads(look: Look) -> Iterator[str]:
+    """Yield the threads that are none of Python's, as the kernel sees them: NCCL's proxy, torch's
+    watchdog, autograd's of each device; those that are alike in one line.
+    """
+    known = {thread.os_id for thread in look.threads}
+    others = [one for one in look.kernel if one.tid not in known and one.tid != look.pid]
+    alike: dict[str, list[int]] = {}
+    for one in others:
+        name = one.syscall.name if one.syscall is not None else ""
+        where = ", ".join(filter(None, (one.state, one.wchan, name)))
+        alike.setdefault(f'"{printable(one.comm)}": {where}', []).append(one.tid)
+    if alike and look.threads:
+        yield from ("", "Threads without Python, as the kernel sees them:")
+        for text, tids in [*alike.items()][:_MOST_NATIVE]:
+            which = f"{len(tids)} threads, the first {tids[0]}" if len(tids) > 1 else f"{tids[0]}"
+            yield f"  {text} ({which})"  # four spaces are a frame
+        if len(alike) > _MOST_NATIVE:
+            yield f"  and {sum(map(len, [*alike.values()][_MOST_NATIVE:]))} more"
 
 
 def _stacks(look: Look) -> Iterator[str]:

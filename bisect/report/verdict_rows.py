@@ -62,7 +62,7 @@ def word_verdict(
     middle += compilation_rows(verdict, ranks) + other_rank_rows(verdict, ranks)
     middle += make_rows("starts", job.starting) + _word_subgroups(verdict, job, ranks)
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
-    middle += make_rows("try", choose_advice(verdict))
+    middle += make_rows("try", choose_advice(verdict)) + _word_libraries(verdict)
     hangs = verdict.outcome in STANDS_STILL
     is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
     is_provable = is_provable and not (is_part or starts_one_node(verdict.command))
@@ -88,6 +88,23 @@ def _word_disagreements(verdict: Verdict) -> list[Row]:
     """
     notes = verdict.notes[:_MOST_DISAGREEMENTS] if verdict.component == "launcher" else ()
     return [row for note in notes for row in make_rows("nodes", note)]
+
+
+# How sentences begin that tell what NCCL, torch, vLLM or SGLang say of a job that stands still.
+_OF_LIBRARIES = (
+    *("NCCL ", "NCCL's ", "vLLM says", "SGLang says", "c10d says", "torchrun says", "torch says"),
+    "the GPU of rank",
+)
+_MOST_OF_LIBRARIES = 2
+
+
+def _word_libraries(verdict: Verdict) -> list[Row]:
+    """Return what libraries say, the first of it: all is in report.md and verdict.json."""
+    told = [note for note in verdict.notes if note.startswith(_OF_LIBRARIES)]
+    shown, more = told[:_MOST_OF_LIBRARIES], len(told) - _MOST_OF_LIBRARIES
+    if more > 0:
+        shown[-1] += f" (and {more} more in verdict.json)"
+    return [row for note in shown for row in make_rows("says", note)]
 
 
 def _add_titles(answer: Answer, titles: Mapping[RankId, str]) -> Answer:

@@ -70,6 +70,17 @@ def test_a_rank_that_one_machine_misses_and_another_has_is_no_second_job() -> No
     assert not any(one.notes for one in merged)
 
 
+def test_a_rank_that_two_machines_have_says_so_where_both_name_one_master() -> None:
+    places = {"MASTER_ADDR": "n01", "MASTER_PORT": "29500"}
+    first, second = (
+        part(host, replace(rank(0, BARRIER, "futex"), host=host, environment=places))
+        for host in ("n01", "n02")
+    )
+    kept, left = merge_nodes([first, second])
+    assert (kept.ranks[0].twin, kept.ranks[0].twin_host) == (second.ranks[0].pid, "n02")
+    assert not left.ranks
+
+
 def test_a_rank_that_was_never_started_on_another_machine_is_named_with_it() -> None:
     # All that are there wait for all: only one is missed.
     first = part("n01", rank(0, BARRIER, "futex"), rank(1, BARRIER, "futex"))

@@ -9,11 +9,10 @@ import sys
 from dataclasses import replace
 
 import pytest
+from hangbisect.attach.job_search import find_job_of_process, find_jobs
 from hangbisect.attach.jobs import (
     Job,
     find_idle_launchers,
-    find_job_of_process,
-    find_jobs,
     format_command,
     group_ranks,
     join_jobs,

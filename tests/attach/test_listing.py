@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 
 from hangbisect.attach.answer import choice_lines, list_jobs, no_job_lines
-from hangbisect.attach.jobs import FoundJobs, Job
+from hangbisect.attach.job_search import FoundJobs
+from hangbisect.attach.jobs import Job
 from hangbisect.attach.ranks import Rank
 
 NOBODY = 1 << 30  # above any pid

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.attach.jobs import find_job_of_process, group_ranks
+from hangbisect.attach.job_search import find_job_of_process
+from hangbisect.attach.jobs import group_ranks
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank, ranks_from_environment
 from hangbisect.attach.ranks_by_stack import find_candidates, read_ranks_from_stacks
@@ -111,9 +112,12 @@ def test_lightning_starts_a_script_by_its_whole_path() -> None:
     assert numbers(first, other) == {}
 
 
-def test_on_a_further_node_lightnings_numbers_are_not_known() -> None:
+def test_on_a_further_node_lightnings_numbers_go_on_where_those_of_the_nodes_before_end() -> None:
+    """Each node starts as many. Where the world is no multiple of these some have ended."""
     child = {"LOCAL_RANK": "1", "WORLD_SIZE": "4", "NODE_RANK": "1", "MASTER_ADDR": "n01"}
     found = numbers(process(50, 1), process(51, 50, environ=child))
+    assert found == {50: 2, 51: 3}
+    found = numbers(process(50, 1), process(51, 50, environ=child | {"WORLD_SIZE": "3"}))
     assert found == {50: None, 51: None}
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hangbisect.attach.jobs import FoundJobs, Job, find_jobs
+from hangbisect.attach.job_search import FoundJobs, find_jobs
+from hangbisect.attach.jobs import Job
 from hangbisect.attach.node_messages import (
     MessageReader,
     put_together,

@@ -91,6 +91,20 @@ def test_a_warning_is_a_line_of_the_rank_and_of_the_verdict(
     assert facts.nccl.warnings == (text,)
 
 
+def test_what_vllm_says_of_its_workers_is_a_line_of_the_rank_and_of_the_verdict(
+    printing: Printers, tmp_path: Path
+) -> None:
+    """In the file of all processes of the server the line names the one that says it."""
+    then = time.strftime("%m-%d %H:%M:%S", time.localtime(time.time() - HOUR / 2))
+    text = "No available shared memory broadcast block found in 60 seconds"
+    line = f"(EngineCore_DP0 pid=$PID) INFO {then} [shm_broadcast.py:466] {text}. This typically"
+    pids = [printing.start(lines, tmp_path / "log") for lines in ([line], [])]
+    ranks = [rank(n, ITEM, pid=pid) for n, pid in enumerate(pids)]
+    found = read(ranks)
+    assert found.notes == (f"vLLM says on rank 0 (at {then[6:]}): {text}",)
+    assert [facts.output for facts in add_library_facts(ranks, found)] == [(text,), ()]
+
+
 def test_one_that_is_among_what_it_printed_is_not_said_twice() -> None:
     line = "n01:1:1 [0] a.cc:1 NCCL WARN port error"
     one = RankFacts(0, output=(line,))

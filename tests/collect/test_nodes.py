@@ -261,6 +261,9 @@ def test_a_loopback_address_is_that_of_each_node(local: str, peer: str) -> None:
     assert second.looks == there.looks
 
 
+A_PORT = "10.0.0.2:9"
+
+
 def test_an_address_mapped_from_ipv4_is_the_same_address() -> None:
     """A server on [::] shows its connections so."""
     here = on(
@@ -271,6 +274,34 @@ def test_an_address_mapped_from_ipv4_is_the_same_address() -> None:
     first, second = connect_nodes([here, there])
     assert first.looks[0].sockets[0].remote == ProcessId("n2", 100)
     assert second.looks[0].sockets[0].remote == ProcessId("n1", 100)
+
+
+def test_a_connection_that_nobody_has_accepted_ends_at_who_listens_there() -> None:
+    here = on("n1", rank(0, look("f t.py:1", sockets=(connected("10.0.0.1:5", A_PORT).socket,))))
+    listens = Socket(9, "tcp", local="0.0.0.0:9", state="LISTEN")
+    others = connected("10.0.0.2:7", "10.0.0.9:80").socket
+    there = on("n2", rank(1, look("f t.py:1", sockets=(listens, others))))
+    assert connect_nodes([here, there])[0].looks[0].sockets[0].remote == ProcessId("n2", 100)
+    # A process that it has started has accepted it.
+    worker = look("g t.py:1", pid=300, sockets=(connected(A_PORT, "10.0.0.1:5").socket,))
+    there = replace(there, children=((worker,),))
+    assert connect_nodes([here, there])[0].looks[0].sockets[0].remote == ProcessId("n2", 300)
+
+
+MAKES = look("init_process_group SP/torch/distributed/distributed_c10d.py:1899", "main t.py:9")
+
+
+@pytest.mark.parametrize("port", ["29500", "29501"])
+def test_one_rank_on_two_hosts_is_there_twice_where_both_name_one_master(port: str) -> None:
+    """As where a cluster tells no machine its number. Two jobs have two masters."""
+    places = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    first = on("n1", rank(0, MAKES, MAKES), environment=places)
+    second = on("n2", rank(0, MAKES, MAKES), environment=places | {"MASTER_PORT": port})
+    found = judge(node("n1", first, outcome="silent"), node("n2", second, outcome="silent"))
+    cause = found.cause.id if found.cause is not None else ""
+    assert (cause == "duplicate-rank") is (port == "29500")
+    if found.cause is not None and cause == "duplicate-rank":
+        assert "100 on n1 and 100 on n2" in found.cause.matched[0]
 
 
 def waits_for(peer: str) -> RankFacts:

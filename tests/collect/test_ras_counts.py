@@ -16,6 +16,7 @@ from hangbisect.base.process_facts import Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.collect.looks import add_ras_logs, ask_ras
 from hangbisect.diagnosis.verdict import judge_job
+from hangbisect.evidence.gpus import nccl_ras
 
 from ..diagnosis.made_up import job, rank
 from ..diagnosis.test_pending_operations import ITEM
@@ -23,15 +24,21 @@ from ..evidence.test_nccl_ras import LIMIT, json_status, one_behind, speaks
 
 
 @contextmanager
-def answering(*statuses: dict[str, Any]) -> Iterator[int]:
-    """A service that gives each of its clients the next status, on the port that is returned."""
+def answering(*statuses: dict[str, Any] | None) -> Iterator[int]:
+    """A service that gives each of its clients the next status, on the port that is returned; None
+    is a process that is stopped: the kernel takes connections for it, and nobody says anything.
+    """
     server = socket.create_server(("127.0.0.1", 0))
     server.settimeout(LIMIT)
+    silent: list[socket.socket] = []
 
     def serve() -> None:
         with suppress(OSError):
             for status in statuses:
                 client, _ = server.accept()
+                if status is None:
+                    silent.append(client)
+                    continue
                 with client:
                     client.settimeout(LIMIT)
                     speaks(json.dumps(status), [], knows_json=True)(client)
@@ -43,6 +50,8 @@ def answering(*statuses: dict[str, Any]) -> Iterator[int]:
     finally:
         server.close()
         thread.join(LIMIT)
+        for client in silent:
+            client.close()
 
 
 def eight(port: int, listens: bool = True) -> list[RankFacts]:
@@ -85,6 +94,42 @@ def test_where_all_are_equal_it_is_asked_once() -> None:
 def test_nobody_elses_port_is_connected_to() -> None:
     with answering(one_behind()) as port:
         assert asked(eight(port, listens=False)).notes == ()
+
+
+def of_another_job() -> dict[str, Any]:
+    status = one_behind(5)
+    status["communicators"][0]["hash"] = "0xbad"
+    for one in status["communicators"][0]["ranks"]:
+        one["pid"] += 7000
+    return status
+
+
+def test_where_another_job_of_the_user_shares_the_port_it_is_asked_until_it_is_ours() -> None:
+    """NCCL sets SO_REUSEPORT: the kernel gives a connection to any process that has the port."""
+    other = of_another_job()
+    with answering(other, other, one_behind(), other, one_behind()) as port:
+        found = asked(eight(port))
+    assert found.notes == (
+        "NCCL RAS: communicator 0x1f of 8 has begun 41 AllReduce, but rank 3: 40",
+    )
+    assert set(found.logs) == set(range(8))
+
+
+def test_where_only_the_other_job_answers_that_is_said() -> None:
+    with answering(*[of_another_job()] * 6) as port:
+        found = asked(eight(port))
+    assert found.logs == found.unheard == {}
+    (note,) = found.notes
+    assert note.startswith(f"NCCL RAS: 127.0.0.1:{port} tells of another job alone")
+
+
+def test_a_process_that_is_stopped_does_not_silence_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nccl_ras, "GREETING_LIMIT", 2.0)  # whoever is alive answers within that
+    with answering(None, one_behind(), one_behind()) as port:
+        found = asked(eight(port))
+    assert set(found.logs) == set(range(8))
 
 
 @pytest.mark.parametrize("status", [{}, {"communicators": 3}])

@@ -449,3 +449,71 @@ def test_of_two_that_wait_for_each_other_so_both_are_named() -> None:
     meets = look("all_reduce torch/distributed/distributed_c10d.py:3252", "main train.py:66")
     verdict = _of_script(*(standing(n, one) for n, one in enumerate((meets, sends, meets))))
     assert verdict.ranks.culprit == (1, 2)
+
+
+_ASKS_STORE = ("meet train.py:17", "write_cache train.py:26", "main train.py:35")
+_TAKES_LOCK = ("take train.py:22", "append train.py:30", "main train.py:35")
+_STORE = {"MASTER_PORT": "29500"}
+_SUMS = look("all_reduce SP/torch/distributed/distributed_c10d.py:3252", "main train.py:36")
+
+
+def at_the_store(number: int, *frames: str) -> RankFacts:
+    """A rank that hears its connection to the store."""
+    to_store = silent_peer("127.0.0.1:29500")
+    assert to_store.socket is not None
+    hears = look(*frames, call="poll", descriptors=(to_store,), sockets=(to_store.socket,))
+    return rank(number, hears, hears, environment=_STORE)
+
+
+def looks_into_the_store(number: int, *, sends: bool = True) -> RankFacts:
+    """A rank that sleeps, and has sent something to the store between two looks."""
+    looks = [
+        look(
+            *_TAKES_LOCK,
+            call="clock_nanosleep",
+            sockets=(Socket(6, "tcp", "127.0.0.1:5", "127.0.0.1:29500", "ESTABLISHED", 9, sent),),
+        )
+        for sent in (100, 250 if sends else 100)
+    ]
+    return rank(number, *looks, environment=_STORE)
+
+
+def test_where_most_wait_in_one_place_for_the_store_the_few_in_a_collective_are_named() -> None:
+    sums = rank(4, _SUMS, _SUMS, environment=_STORE)
+    asking = [at_the_store(n, *_ASKS_STORE) for n in (0, 1, 2, 3, 5)]
+    found = judge_job(job("still", 6, still=30.0), [*asking[:4], sums, asking[4]])
+    assert found.ranks.culprit == (4,)
+    assert found.ranks.waiting == (0, 1, 2, 3, 5)
+    assert found.cause is not None
+    assert found.cause.id == "store-key-missing"
+    assert "ranks 0-3,5 ask" in found.cause.why
+
+
+def test_where_most_look_into_the_store_again_the_few_in_a_collective_are_named() -> None:
+    """A lock in the store: nobody but who has it knows that."""
+    sums = rank(2, _SUMS, _SUMS, environment=_STORE)
+    found = judge_job(
+        job("still", 4, still=30.0),
+        [*map(looks_into_the_store, (0, 1)), sums, looks_into_the_store(3)],
+    )
+    assert found.ranks.culprit == (2,)
+
+
+def test_who_alone_asks_the_store_is_named_and_so_are_those_that_ask_in_several_places() -> None:
+    for asking in (
+        [at_the_store(1, *_ASKS_STORE)],
+        [
+            at_the_store(1, *_ASKS_STORE),
+            at_the_store(2, "get_address train.py:9", "main train.py:3"),
+        ],
+    ):
+        sums = rank(0, _SUMS, _SUMS, environment=_STORE)
+        found = judge_job(job("still", 1 + len(asking), still=30.0), [sums, *asking])
+        assert 0 not in found.ranks.culprit
+
+
+def test_who_sleeps_and_asks_nobody_is_named_itself() -> None:
+    sums = rank(2, _SUMS, _SUMS, environment=_STORE)
+    sleeping = [looks_into_the_store(n, sends=False) for n in (0, 1, 3)]
+    found = judge_job(job("still", 4, still=30.0), [*sleeping[:2], sums, sleeping[2]])
+    assert found.ranks.culprit == (0, 1, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hangbisect.base.rank_facts import CollectiveLog
 from hangbisect.diagnosis.collectives.log_divergence import find_mismatch
-from hangbisect.evidence.source_code import add_conditions
+from hangbisect.evidence.rank_conditions import add_conditions
 
 from .logs import Call, ran
 

@@ -269,3 +269,27 @@ def test_a_line_that_goes_round_several_groups_says_nothing() -> None:
     ]
     found = find_mismatch(ranks)
     assert found is None or found.kind != "members"
+
+
+@pytest.mark.parametrize("condition", ["if rank == 2", ""])
+def test_a_call_below_a_condition_is_not_the_one_that_others_wait_in_elsewhere(
+    condition: str,
+) -> None:
+    """Rank 2 sums with all once more, below a condition, before it sums in its group; ranks of the
+    other group wait in their own sum with all, in another line.
+    """
+    groups = {WORLD: (0, 1, 2, 3, 4, 5), "even": (0, 2, 4), "odd": (1, 3, 5)}
+    ranks = []
+    for rank in range(6):
+        mine = ("all_reduce", "odd" if rank % 2 else "even", "train.py:9")
+        step = [mine, ("all_reduce", WORLD, "train.py:12")]
+        made = [*step, *step, *(step if rank % 2 else [mine])]
+        if rank == 2:
+            made = [*step, *step, ("all_reduce", WORLD, "train.py:8")]
+        ranks.append(facts(rank, made, groups, conditions={"train.py:8": condition}))
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert found.ranks == (2,)
+    if condition:
+        assert (found.kind, found.operation.site) == ("extra", "train.py:8")
+        assert condition in found.sentence

@@ -182,6 +182,30 @@ def test_phases_of_one_call_are_no_mismatch(phases: str, world: int) -> None:
     assert cause(verdict)[0] not in ("collective-mismatch", "rank-conditional-collective")
 
 
+def from_root(root: int, line: int) -> Look:
+    """A rank in a broadcast, of which it is not the root."""
+    one = in_call("broadcast", line)
+    (thread,) = one.threads
+    frames = [
+        replace(f, locals=(("src", str(root)),)) if f.name == "broadcast" else f
+        for f in thread.frames
+    ]
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),))
+
+
+def test_of_what_one_line_has_called_two_that_wait_for_each_other_are_a_mismatch() -> None:
+    """`trainer.fit(...)`, say: a rank without validation trains, the others set theirs up."""
+    waits = in_call("barrier", 20)
+    assert cause(judged(waits, from_root(0, 20), waits))[0] == "collective-mismatch"
+    other = in_call("all_gather", 20)
+    assert cause(judged(waits, other, waits))[0] == "collective-mismatch"
+
+
+def test_of_what_one_line_has_called_a_root_that_is_not_there_may_be_behind() -> None:
+    waits = in_call("barrier", 20)
+    assert cause(judged(waits, from_root(1, 20), waits))[0] != "collective-mismatch"
+
+
 def test_two_kinds_of_barrier_are_no_mismatch() -> None:
     verdict = judged(in_call("monitored_barrier", 20), in_call("barrier", 40))
     assert cause(verdict)[0] != "collective-mismatch"

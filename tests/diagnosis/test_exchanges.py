@@ -186,6 +186,16 @@ def test_a_connection_that_nobody_has_accepted_yet_is_its_servers() -> None:
     assert len(find_closed_circle(ranks)) == 2
 
 
+def test_a_ring_over_connections_that_its_server_has_not_accepted_is_one() -> None:
+    """That server has no thread that serves another one: it asks a client itself."""
+    listens = Socket(91, "tcp", "10.0.0.1:9360", state="LISTEN")
+    server = replace(asks(0, 1), sockets=(listens,))
+    ranks = [on_host(0, server), in_threads(1, asks(1, 0), asks(1, 0)), on_host(2, asks(2, 0))]
+    verdict = judge_job(job("late", 3, pipeline=""), ranks)
+    assert verdict.cause is not None
+    assert (verdict.ranks.culprit, verdict.cause.id) == ((0, 1), "deadlock")
+
+
 def test_who_has_a_thread_that_could_answer_is_in_no_ring() -> None:
     idle = look("select STD/selectors.py:415", "run train.py:60", call="poll")
     ranks = [on_host(0, asks(0, 1)), in_threads(1, asks(1, 0), idle)]

@@ -289,3 +289,16 @@ def test_who_destroys_a_group_with_the_gil_waits_for_its_own_thread() -> None:
     assert verdict.ranks.culprit == (0, 3)
     assert verdict.cause is not None
     assert verdict.cause.id == "gil-held"
+
+
+def test_who_hears_a_connection_in_a_line_that_waits_is_at_no_handle() -> None:
+    """store.wait() has no frame either: it polls its connection to the store (TCPStore.cpp), where
+    Work.wait() sleeps until a thread of the group wakes it.
+    """
+    store = silent_peer("127.0.0.1:29500")
+    asks = at_a_handle(*FINISHES, calls=("store.wait",))
+    call = Syscall(0, "poll", (), descriptors=(store,))
+    asks = replace(asks, kernel=(replace(asks.kernel[0], syscall=call), GLOO))
+    view = merge_looks([asks])
+    assert view is not None
+    assert find_group_wait(view) is None

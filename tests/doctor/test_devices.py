@@ -90,6 +90,7 @@ def test_how_many_there_are() -> None:
         (Gpu(1, "H100", pcie_width=8, pcie_width_most=16), "warning"),
         (Gpu(1, "H100", fabric="in progress"), "problem"),
         (Gpu(1, "H100", slowed_by=("too hot",)), "warning"),
+        (Gpu(1, "H100", recovery="a reset of the GPU"), "problem"),
     ],
 )
 def test_one_in_trouble_is_named(gpu: Gpu, expected: str) -> None:
@@ -117,7 +118,27 @@ def test_who_uses_them_already() -> None:
     assert levels(devices.in_use, TWO) == levels(devices.in_use, NO_DRIVER) == ["ok"]
 
 
+@pytest.mark.parametrize(
+    ("mode", "name", "expected"),
+    [
+        ("exclusive process", "python", ["problem", "ok"]),
+        ("exclusive process", "nvidia-cuda-mps-server"[:15], ["ok"]),
+        ("default", "python", ["ok"]),
+    ],
+)
+def test_a_gpu_for_one_process_at_a_time_that_has_one(
+    mode: str, name: str, expected: list[str]
+) -> None:
+    taken = replace(TWO.gpus[1], compute_mode=mode, pids=(4711,))
+    facts = replace(TWO, gpus=(TWO.gpus[0], taken), users=(CheckedProcess(4711, name),))
+    assert levels(devices.count, facts) == expected
+    assert levels(devices.count, facts, setting(pids=(4711,))) == ["ok"]  # it is the job's own
+
+
 def test_direct_access() -> None:
+    (amds, _) = parse_peers(json.dumps({"pairs": [[0, 1, 100]]}))
+    ((level, value),) = said(devices.peers, replace(TWO, apart=amds))
+    assert (level, "neither XGMI nor" in value) == ("ok", True)
     assert levels(devices.peers, TWO) == ["ok"]
     assert levels(devices.peers, replace(TWO, pairs=0)) == ["unknown"]
     (apart, _) = parse_peers(json.dumps({"pairs": [[0, 1, 1]]}))

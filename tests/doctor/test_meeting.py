@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from dataclasses import replace
+
 import pytest
 from hangbisect.doctor import nodes
 from hangbisect.doctor.nodes import Meeting, Member, Reached, as_member, base_port
@@ -47,7 +50,9 @@ def test_doctors_of_other_jobs_are_told_apart() -> None:
 
 def test_one_node_meets_nobody() -> None:
     assert levels(nodes.judge_meeting, Meeting(1)) == ["ok"]
-    assert nodes.meet_nodes(setting(launcher="torchrun", ancestors=(TORCHRUN,))) == Meeting(1)
+    met = nodes.meet_nodes(setting(launcher="torchrun", ancestors=(TORCHRUN,)))
+    assert (met.nodes, met.host, met.reached) == (1, "n01", ())
+    assert met.versions["Python"] == platform.python_version()
 
 
 def test_alone_in_an_allocation_it_says_how_to_start_it_everywhere() -> None:
@@ -73,3 +78,38 @@ def test_a_node_that_is_not_reached_or_did_not_come() -> None:
     assert levels(nodes.judge_meeting, nobody, JOB) == ["problem"]
     # That is told by another check.
     assert levels(nodes.judge_meeting, Meeting(2, unnamed=True), JOB) == ["unknown"]
+
+
+SAME = {"Python": "3.12.3", "driver": "570.158.01", "torch": "2.11.0+cu130", "NCCL": "2.28.9"}
+
+
+def met(**other: str) -> Meeting:
+    """Two nodes, of which the other one has something else."""
+    there = replace(N02, versions={k: v for k, v in (SAME | other).items() if v})
+    return Meeting(2, "n01:29501", (Reached(there, 0.003),), host="n01", versions=SAME)
+
+
+def test_nodes_that_have_the_same_are_well() -> None:
+    ((level, value),) = said(nodes.judge_versions, met())
+    assert (level, value.endswith("NCCL 2.28.9 on 2 nodes")) == ("ok", True)
+
+
+@pytest.mark.parametrize(
+    ("other", "level", "words"),
+    [
+        ({"NCCL": "2.27.5"}, "problem", "NCCL: 2.28.9 on n01, 2.27.5 on n02"),
+        ({"NCCL": ""}, "problem", "NCCL: 2.28.9 on n01, none on n02"),
+        ({"driver": "550.54.15"}, "warning", "driver: 570.158.01 on n01, 550.54.15 on n02"),
+        ({"GPUs": "8 x NVIDIA H100"}, "warning", "GPUs: none on n01, 8 x NVIDIA H100 on n02"),
+    ],
+)
+def test_what_differs_is_said_with_the_hosts(other: dict[str, str], level: str, words: str) -> None:
+    assert said(nodes.judge_versions, met(**other)) == [(level, words)]
+
+
+def test_what_a_node_says_of_its_versions_is_not_believed_without_bounds() -> None:
+    line = {"node": 1, "host": "n02", "port": 80, "versions": {"a" * 200: "b" * 200, "c": 3}}
+    found = as_member(line, "10.0.0.2")
+    assert found is not None
+    assert found.versions == {"a" * 80: "b" * 80}
+    assert as_member(line | {"versions": [1]}, "x") == Member(1, "n02", "x", 80)

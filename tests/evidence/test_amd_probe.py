@@ -8,7 +8,10 @@ processes are made up. No GPU of AMD's was there to compare with.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +127,24 @@ def test_without_gpus_of_amds_nothing_is_started(monkeypatch: pytest.MonkeyPatch
     found, missing = asyncio.run(machine.read_gpus(1.0))
     assert found == ()
     assert len(missing) == 1
+
+
+@pytest.mark.parametrize(
+    ("links", "status"),
+    [
+        ({"4/io_links/1": "11 5", "5/io_links/1": "11 4"}, 0),  # XGMI
+        ({"4/p2p_links/0": "2 5", "5/p2p_links/0": "2 4"}, 0),  # over PCIe
+        ({"4/io_links/1": "2 0", "5/io_links/1": "2 0"}, 100),  # to the processor alone
+        ({"4/io_links/1": "11 5"}, 100),  # one way
+    ],
+)
+def test_which_gpus_reach_each_other(root: Path, links: dict[str, str], status: int) -> None:
+    for place, link in links.items():
+        kind, to = link.split()
+        path = root / f"sys/class/kfd/kfd/topology/nodes/{place}/properties"
+        write(
+            path, f"type {kind}\nversion_major 0\nnode_from {place[0]}\nnode_to {to}\nweight 15\n"
+        )
+    command = [sys.executable, "-P", str(machine.AMD_PROBE), "--peers", "--root", str(root)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert json.loads(said) == {"pairs": [[0, 1, status]]}

@@ -70,6 +70,22 @@ def leaves(folder):
             break
         time.sleep(0.4)
 
+def links(path):
+    while True:
+        try:
+            os.symlink(path, f"{path}.lock")
+            break
+        except FileExistsError:
+            time.sleep(0.6)
+
+def links_to(lock):
+    while True:
+        try:
+            lock.symlink_to("owner")
+            return
+        except FileExistsError:
+            time.sleep(0.7)
+
 def elsewhere(path):
     open(path, "x").close()
     while True:
@@ -106,6 +122,9 @@ def test_the_path_of_an_attribute_is_what_its_constructor_was_called_with(source
         ("exclusive", "sleep(0.2)", {"path": "/c/a.lock"}, "/c/a.lock"),
         ("helper", "sleep(0.3)", {"root": "/c"}, "/c/index.lock"),
         ("leaves", "sleep(0.4)", {"folder": "/c"}, "/c/.lock"),
+        # Of a link that is its own path, and not where it leads.
+        ("links", "sleep(0.6)", {"path": "/c/study.log"}, "/c/study.log.lock"),
+        ("links_to", "sleep(0.7)", {"lock": "/c/a.lock"}, "/c/a.lock"),
     ],
 )
 def test_what_a_loop_tries_to_make_or_waits_to_go_is_a_lock(

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hangbisect.base.process_facts import Socket
+from hangbisect.base.process_facts import Frame, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.collect.library_facts import add_recorder_dumps
 from hangbisect.diagnosis.verdict import judge_job
@@ -272,12 +272,48 @@ def test_the_server_is_found_by_the_port_that_one_of_the_job_has(
     assert find_debug_server(standing(4712)) is None
 
 
+SERVES = Thread(
+    501,
+    "Thread-1 (_serve)",
+    active=False,
+    owns_gil=False,
+    frames=(
+        Frame("poll", "/usr/lib/python3.12/selectors.py", 415),
+        Frame("_serve", "/v/site-packages/torch/distributed/debug/_frontend.py", 425),
+    ),
+)
+
+
+@pytest.mark.parametrize(("frames", "found"), [((SERVES,), ("localhost", 4712)), ((), None)])
+def test_at_a_port_of_the_jobs_choice_it_is_known_by_its_frames(
+    frames: tuple[Thread, ...], found: tuple[str, int] | None
+) -> None:
+    """Forked from rank 0 it has the store's socket as well, which is not to be asked."""
+    store = Socket(1, "tcp6", "[::]:29500", "", "LISTEN")
+    own = Socket(2, "tcp6", "[::]:4712", "", "LISTEN")
+    child = replace(ITEM, pid=500, sockets=(store, own), threads=frames)
+    first = rank(0, ITEM, replace(ITEM, at=103.0, sockets=(store,)))
+    assert find_debug_server([replace(first, children=((child, child),))]) == found
+
+
+def test_what_the_server_has_not_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {**behind(2), 3: "TimeoutError: "}
+    with serving(pages([], {"/fr_trace_nccl_json": page(answers)})) as port:
+        monkeypatch.setattr(recorder_queries, "PORT", port)
+        _, notes = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
+    (note,) = notes
+    assert f"localhost:{port} has no dump of rank 3: " in note
+    monkeypatch.setattr(recorder_queries, "PORT", port)  # nobody is there any more
+    _, notes = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
+    assert "gave no dump of torch's flight recorder" in notes[0]
+
+
 def test_who_never_entered_what_the_others_wait_in_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(pages([], {"/fr_trace_nccl_json": page(behind(2))})) as port:
         monkeypatch.setattr(recorder_queries, "PORT", port)
-        ranks = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
+        ranks, _ = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
     assert judge_job(job("late", WORLD), ranks).ranks.culprit == (2,)
 
 
@@ -288,6 +324,6 @@ def test_with_half_of_the_workers_silent_nobody_else_is_named(
     answers = {**behind(2), **dict.fromkeys(lost, "TimeoutError: ")}
     with serving(pages([], {"/fr_trace_nccl_json": page(answers)})) as port:
         monkeypatch.setattr(recorder_queries, "PORT", port)
-        ranks = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
+        ranks, _ = asyncio.run(add_recorder_dumps(standing(port), LIMIT))
     named = judge_job(job("late", WORLD), ranks).ranks.culprit
     assert 2 in named or len(named) != 1

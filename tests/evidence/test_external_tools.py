@@ -38,6 +38,16 @@ def test_a_dump_of_this_job_is_read(tmp_path: Path) -> None:
     assert [(o.kind, o.number, o.done) for o in log.operations] == [("all_reduce", 4, False)]
 
 
+def test_numbers_of_a_recorder_that_counts_over_all_groups_say_nothing(tmp_path: Path) -> None:
+    """TorchComms' writes to files of the same name."""
+    named = {"TORCHCOMM_FR_DUMP_TEMP_FILE": str(tmp_path / "trace_")}
+    entries = [ENTRY, ENTRY | {"process_group": ("tp", ""), "collective_seq_id": 5}]
+    (tmp_path / "trace_0").write_bytes(pickle.dumps({"entries": entries}, protocol=2))
+    assert external_tools.read_recorder_dump(0, named, since=time.time() - 60) is None
+    (tmp_path / "trace_0").write_bytes(pickle.dumps({"entries": entries[:1]}, protocol=2))
+    assert external_tools.read_recorder_dump(0, named, since=time.time() - 60) is not None
+
+
 def test_a_dump_of_an_earlier_job_is_not(tmp_path: Path) -> None:
     environment = dump(tmp_path, 3)
     os.utime(tmp_path / "trace_rank_3", (1.0, 1.0))

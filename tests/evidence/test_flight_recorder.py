@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.collectives.collective_mismatch import list_logged_groups
-from hangbisect.evidence.gpus.flight_recorder import load_dump, parse_dump
+from hangbisect.evidence.gpus.flight_recorder import counts_all_together, load_dump, parse_dump
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -137,6 +137,101 @@ def test_nccls_pickle_is_read_with_sites_and_members() -> None:
     assert (first.site, first.between) == ("train.py:30 on_fit_start", "ddp.py:308 barrier")
     assert log.operations[1].kind == "_all_gather_base"
     assert log.groups == {"1": (1, 2)}
+
+
+# The example of torch's own tutorial on the flight recorder (pytorch/tutorials,
+# unstable_source/flight_recorder_tutorial.rst), version 2.5; what it leaves out is left out.
+PUBLISHED: dict[str, Any] = {
+    "version": "2.5",
+    "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+    "pg_status": {
+        "0": {
+            "last_enqueued_collective": 2,
+            "last_started_collective": -1,
+            "last_completed_collective": 2,
+        }
+    },
+    "entries": [
+        {
+            "frames": [
+                {
+                    "name": "test_short_pickle",
+                    "filename": "pytorch/test/distributed/test_c10d_nccl.py",
+                    "line": 3647,
+                },
+                {
+                    "name": "spawn_main",
+                    "filename": ".conda/envs/pytorch-3.10/lib/python3.10/multiprocessing/spawn.py",
+                    "line": 116,
+                },
+                {"name": "<module>", "filename": "<string>", "line": 1},
+            ],
+            "record_id": 0,
+            "pg_id": 0,
+            "process_group": ("0", "default_pg"),
+            "collective_seq_id": 1,
+            "p2p_seq_id": 0,
+            "op_id": 1,
+            "profiling_name": "nccl:all_reduce",
+            "time_created_ns": 1724779239936775119,
+            "input_sizes": [[3, 4]],
+            "input_dtypes": ["Float"],
+            "output_sizes": [[3, 4]],
+            "output_dtypes": ["Float"],
+            "state": "completed",
+            "time_discovered_started_ns": None,
+            "time_discovered_completed_ns": 1724779239975811724,
+            "retired": True,
+            "timeout_ms": 600000,
+            "is_p2p": False,
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        json.dumps(PUBLISHED).encode(),
+        *(pickle.dumps(PUBLISHED, protocol=n) for n in range(pickle.HIGHEST_PROTOCOL + 1)),
+    ],
+)
+def test_the_dump_that_torch_has_published_is_read(data: bytes) -> None:
+    log = parse_dump(load_dump(data), "flight recorder")
+    assert log is not None
+    (one,) = log.operations
+    assert (one.group, one.kind, one.number, one.shape, one.done) == (
+        *("0", "all_reduce", 1, "float32[3, 4]", True),
+    )
+    assert one.site == "test_c10d_nccl.py:3647 test_short_pickle"
+    assert (log.groups, log.sequence) == ({"0": (0, 1)}, {"0": 2})
+
+
+def numbered(*operations: tuple[str, int, str]) -> dict[str, Any]:
+    """A dump of operations of groups, each with its number, none of them a send for torch."""
+    made = [
+        PUBLISHED["entries"][0]
+        | {"process_group": (group, ""), "collective_seq_id": number, "profiling_name": name}
+        for group, number, name in operations
+    ]
+    return {"entries": made}
+
+
+@pytest.mark.parametrize(
+    ("dump", "is_so"),
+    [
+        (numbered(("a", 1, "x:all_reduce"), ("b", 2, "x:all_reduce"), ("a", 3, "x:barrier")), True),
+        (numbered(("a", 1, "x:all_reduce"), ("a", 2, "x:send")), True),
+        (numbered(("0", 1, "nccl:all_reduce"), ("1", 1, "nccl:all_reduce")), False),
+        (numbered(("0", 7, "nccl:all_reduce"), ("1", 3, "nccl:all_reduce")), False),
+        (numbered(("0", 1, "nccl:all_reduce"), ("0", 2, "nccl:all_reduce")), False),
+        ({"entries": [NCCL_ENTRY]}, False),
+        ({"entries": [3]}, False),
+        ({}, False),
+    ],
+)
+def test_one_counter_for_all_groups_is_torchcomms(dump: Any, is_so: bool) -> None:
+    assert counts_all_together(dump) == is_so
 
 
 class Evil:

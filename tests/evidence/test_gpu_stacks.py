@@ -49,6 +49,12 @@ OWN = """\
   Kernel Parent Dev Grid Status   SMs Mask GridDim BlockDim Invocation
 *      0      -   0    9 Active 0x00000001 (1,1,1)  (1,1,1) at::cuda::spin_kernel()
 """
+# Without a kernel in focus there is no frame, and of several one is in focus alone.
+TABLE = """\
+  Kernel Parent Dev Grid Status   SMs Mask GridDim BlockDim Invocation
+       0      -   0    9 Active 0x00000001 (1,1,1)  (1,1,1) at::cuda::spin_kernel()
+       1      -   1   12 Active 0x00ffffff (24,1,1) (512,1,1) ncclDevKernel_AllGather_RING_LL()
+"""
 NOTHING = "Opening GPU coredump: /tmp/core\nNo CUDA kernels.\n"
 
 # CUDA's side: the pipe, opened for both so that nobody's end closes it, and a file at each byte.
@@ -130,6 +136,15 @@ def asked(*ranks: RankFacts, limit: float = 30.0) -> tuple[list[RankFacts], tupl
 )
 def test_the_kernel_is_read_off_what_the_debugger_says(text: str, kernels: tuple[str, ...]) -> None:
     assert parse_kernels(text) == kernels
+
+
+def test_the_table_tells_of_kernels_that_have_no_frame() -> None:
+    both = (
+        "at::cuda::spin_kernel <<<(1,1,1),(1,1,1)>>>",
+        "ncclDevKernel_AllGather_RING_LL <<<(24,1,1),(512,1,1)>>>",
+    )
+    assert parse_kernels(TABLE) == both
+    assert len(parse_kernels(OWN + TABLE)) == 2
 
 
 @given(st.text(max_size=80), st.integers(0, len(NCCL)), st.integers(0, len(NCCL)))

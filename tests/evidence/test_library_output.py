@@ -234,11 +234,11 @@ RELAY = """#!/bin/sh
 """
 
 
-@pytest.mark.parametrize(("name", "is_read"), [("mpirun", True), ("run_all", False)])
-def test_what_a_launcher_prints_for_its_ranks_is_read(
-    tmp_path: Path, name: str, is_read: bool
-) -> None:
-    """As of `mpirun train > log 2>&1`; of another program above the ranks nothing is read."""
+@pytest.mark.parametrize("name", ["mpirun", "run_all"])
+def test_what_a_launcher_prints_for_its_ranks_is_read(tmp_path: Path, name: str) -> None:
+    """As of `mpirun train > log 2>&1`; of another program above the ranks it is who has their pipe
+    for its input that writes to the file.
+    """
     launcher = tmp_path / name
     launcher.write_text(RELAY)
     launcher.chmod(0o755)
@@ -261,4 +261,64 @@ def test_what_a_launcher_prints_for_its_ranks_is_read(
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    assert found == ({1: 40} if is_read else {})
+    assert found == {1: 40}
+
+
+@pytest.mark.parametrize("command", ['cat > "$1"', 'tee "$1" > /dev/null', 'tee -a "$1"'])
+def test_what_goes_through_a_pipe_to_a_file_is_read_there(
+    printing: Printers, tmp_path: Path, command: str
+) -> None:
+    """As of `torchrun ... 2>&1 | tee log`: who reads the pipe writes to the file."""
+    log = tmp_path / "log"
+    words = ["/bin/sh", "-c", f"exec {command}", "sh", str(log)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        try:
+            assert reader.stdin is not None
+            pid = printing.start(signalled(1, 40, 40), reader.stdin.fileno())
+            end = time.monotonic() + 60.0
+            while not log.exists() or "Last enqueued" not in log.read_text():
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            assert counts(read(RankFacts(1, pid=pid), RankFacts(0))) == {1: 40}
+        finally:
+            reader.kill()
+
+
+def test_a_file_that_who_reads_the_pipe_only_reads_is_none(
+    printing: Printers, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.write_text("".join(f"{line}\n" for line in signalled(1, 40, 40)))
+    program = f"import time; kept = open({str(other)!r}); print(flush=True); time.sleep(600)"
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        try:
+            assert reader.stdin is not None
+            assert reader.stdout is not None
+            reader.stdout.readline()
+            pid = printing.start([], reader.stdin.fileno())
+            assert counts(read(RankFacts(1, pid=pid))) == {}
+        finally:
+            reader.kill()
+
+
+@pytest.mark.parametrize(("job", "is_read"), [("4711", True), ("4712", False)])
+def test_what_srun_prints_for_the_tasks_of_its_job_is_read(
+    printing: Printers, tmp_path: Path, job: str, is_read: bool
+) -> None:
+    """In a batch script srun has its output, slurm-4711.out; tasks print to slurmstepd's pipes."""
+    log = tmp_path / "slurm-4711.out"
+    log.write_text("".join(f"{line}\n" for line in signalled(1, 40, 40)))
+    srun = tmp_path / "srun"
+    srun.symlink_to("/bin/sleep")
+    environ = os.environ | {"SLURM_JOB_ID": "4711"}
+    reader, writer = os.pipe()
+    with log.open("a") as output, subprocess.Popen([srun, "600"], env=environ, stdout=output) as it:
+        try:
+            pid = printing.start([], writer)
+            one = RankFacts(1, pid=pid, environment={"SLURM_JOB_ID": job})
+            assert counts(read(one)) == ({1: 40} if is_read else {})
+        finally:
+            it.kill()
+            os.close(reader)
+            os.close(writer)

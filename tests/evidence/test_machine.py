@@ -207,6 +207,16 @@ int nvmlDeviceGetGpuFabricInfo(void *gpu, fabric *found)
     found->state = !state ? 0 : is("FABRIC", "failed") ? 3 : atoi(state);
     return 0;
 }
+typedef struct { unsigned field, scope; long long at, took; int kind, status;
+    union { unsigned number; unsigned long long large; } value; } field;
+int nvmlDeviceGetFieldValues(void *gpu, int count, field *found)
+{
+    const char *action = getenv("RECOVERY");
+    found->value.large = 0xabababab00000000ULL;  /* only the smaller part is said to be set */
+    found->status = count == 1 && found->field == 230 && action ? 0 : 3;
+    found->value.number = action ? atoi(action) : 4711;
+    return 0;
+}
 int nvmlSystemGetDriverVersion(char *text, unsigned length)
 { strcpy(text, "570.158.01"); return is("DRIVER", "hangs") ? sleep(1000) : 0; }
 int nvmlDeviceGetComputeMode(void *gpu, unsigned *mode) { *mode = 3; return 0; }
@@ -313,6 +323,19 @@ def test_a_gpu_that_is_not_yet_part_of_its_fabric_is_told(
     """Without the fabric CUDA does not start on machines with NVSwitch."""
     found, _ = ask(**({} if said is None else {"FABRIC": said}))
     assert {gpu.fabric for gpu in found} == {fabric}
+
+
+@pytest.mark.parametrize(
+    ("said", "asks"),
+    [(None, ""), ("0", ""), ("1", "a reset of the GPU"), ("2", "a reboot of the machine")],
+)
+def test_what_the_driver_asks_for_after_errors_is_told(
+    ask: Ask, said: str | None, asks: str
+) -> None:
+    """It is known where the kernel's log may not be read."""
+    found, missing = ask(**({} if said is None else {"RECOVERY": said}))
+    assert {gpu.recovery for gpu in found} == {asks}
+    assert missing == ()
 
 
 @pytest.mark.parametrize(("how", "least"), [("all", 1.0), ("falls", 0.03)])

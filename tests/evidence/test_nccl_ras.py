@@ -18,14 +18,19 @@ from typing import Any
 
 import pytest
 from hangbisect.base.rank_facts import RankFacts
+from hangbisect.evidence.gpus import nccl_ras
 from hangbisect.evidence.gpus.nccl_ras import (
+    NoGreeting,
     NoRasAnswer,
     ask_service,
     describe_status,
     find_address,
     find_moving,
+    find_service,
     find_unheard_ranks,
+    is_of_others,
     make_ras_logs,
+    name_processes,
 )
 from hangbisect.evidence.gpus.ras_answers import RasAnswer, parse_ras_status
 from hypothesis import given
@@ -230,8 +235,18 @@ def test_one_that_never_comes_to_an_end_costs_the_limit() -> None:
 
 
 def test_one_that_says_nothing_costs_the_limit() -> None:
-    with serving(lambda client: time.sleep(1.0)) as address, pytest.raises(TimeoutError):
+    with serving(lambda client: time.sleep(1.0)) as address, pytest.raises(NoGreeting):
         ask_service(*address, 0.3)
+
+
+def test_one_that_says_nothing_after_its_greeting_costs_the_limit() -> None:
+    def answer(client: Client) -> None:
+        client.sendall(b"SERVER PROTOCOL 2\n")
+        time.sleep(1.0)
+
+    with serving(answer) as address, pytest.raises(TimeoutError) as raised:
+        ask_service(*address, 0.3)
+    assert not isinstance(raised.value, NoGreeting)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +293,24 @@ def test_nobody_there_is_an_error_of_the_system() -> None:
 )
 def test_where_it_is_asked(said: str, address: tuple[str, int]) -> None:
     assert find_address({"NCCL_RAS_ADDR": said} if said else {}) == address
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("10.255.0.7:28029", ("10.255.0.7", 28029, None)),
+        ("localhost:28029", None),
+        ("127.0.0.1:28029", None),
+        ("0.0.0.0:28029", None),
+        ("10.0.0.5:28029", None),  # our own, and none of the ranks listens there
+        ("", None),
+    ],
+)
+def test_a_service_on_another_machine_is_the_one_that_the_job_names(
+    said: str, found: tuple[str, int, None] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nccl_ras, "read_local_addresses", lambda pid: {"10.0.0.5"})
+    assert find_service([RankFacts(0, environment={"NCCL_RAS_ADDR": said})]) == found
 
 
 # ---- what its answer says ------------------------------------------------------------------------
@@ -337,6 +370,44 @@ def test_two_nodes_may_use_one_pid() -> None:
     for one in status["communicators"][0]["ranks"][2:]:
         one["host"], one["pid"] = "10.0.0.2", one["pid"] - 2
     assert make_ras_logs(parsed(status), ranks(2)) == {}
+
+
+def of_two_pods() -> RasAnswer:
+    """Two nodes, with the same numbers of processes on each, as in containers."""
+    status = json_status([{"AllReduce": 41 - (n == 5)} for n in range(8)])
+    for one in status["communicators"][0]["ranks"]:
+        on_second = one["rank"] >= 4
+        one["host"], one["pid"] = f"10.0.0.{1 + on_second}", 100 + one["rank"] % 4
+    return parsed(status)
+
+
+def test_of_two_nodes_with_one_pid_the_ones_here_are_known_by_our_addresses() -> None:
+    here = [RankFacts(n, pid=100 + n % 4, host="n02") for n in range(4, 8)]
+    logs = make_ras_logs(of_two_pods(), here, world=8, here=["10.0.0.2", "127.0.0.1"])
+    totals = {rank: next(iter(log.sequence.values())) for rank, log in logs.items()}
+    assert totals == {4: 41, 5: 40, 6: 41, 7: 41}
+
+
+def test_a_process_elsewhere_with_the_number_of_one_here_is_not_that() -> None:
+    status = one_behind(5)
+    here = [RankFacts(n, pid=102 + n, host="n02") for n in range(4)]
+    for one in status["communicators"][0]["ranks"][4:]:
+        one["host"] = "10.0.0.2"
+    logs = make_ras_logs(parsed(status), here, world=8, here=["10.0.0.2"])
+    assert set(logs) == {2, 3}  # processes 104 and 105
+
+
+def test_numbers_of_a_container_are_ours_for_processes_of_this_machine_alone() -> None:
+    named = name_processes(of_two_pods(), {100: 9100, 101: 9101}, ["10.0.0.2"])
+    (one,) = named.communicators
+    assert [rank.pid for rank in one.ranks] == [100, 101, 102, 103, 9100, 9101, 102, 103]
+
+
+def test_an_answer_without_a_process_of_ours_is_anothers() -> None:
+    assert is_of_others(parsed(one_behind()), [7])
+    assert not is_of_others(parsed(one_behind()), [7, 103])
+    assert not is_of_others(parsed(json_status([], name="") | {"communicators": []}), [7])
+    assert not is_of_others(parsed(BEHIND_26), [7])  # words name a few processes alone
 
 
 def test_what_is_missing_dead_or_in_error_is_said() -> None:

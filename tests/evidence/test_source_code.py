@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from hangbisect.base.process_facts import Frame, Look, Thread
 from hangbisect.base.rank_facts import Collective, CollectiveLog
+from hangbisect.evidence.rank_conditions import add_conditions, find_condition
 from hangbisect.evidence.source_code import (
     add_code_around,
-    add_conditions,
     find_calls,
     find_catcher,
-    find_condition,
     find_given_texts,
     find_handed_out,
     find_handler,
@@ -67,6 +66,13 @@ ONLY_SOME = [
     ),
     ("shard = [] if get_rank() == 2 else [1.0]\nif shard:\n    barrier()  # here", "if shard"),
     ("if dist.get_rank(group) == 0:\n    barrier()  # here", "if dist.get_rank(group) == 0"),
+    ("r, w = dist.get_rank(), 8\nif r >= 4:\n    barrier()  # here", "if r >= 4"),
+    ("me: int = dist.get_rank()\nif me: barrier()  # here", "if me"),
+    ("if (me := dist.get_rank()) == 0: barrier()  # here", "if (me := dist.get_rank()) == 0"),
+    (
+        "def work(i, port):\n    if i == 0:\n        barrier()  # here\nmp.spawn(work, args=(9,))",
+        "if i == 0",
+    ),
     # A signal need not come to all.
     (
         "def leave(number, frame):\n    barrier()  # here\nsignal.signal(signal.SIGTERM, leave)",
@@ -100,6 +106,9 @@ ALL = [
     "if rank == 0:\n    print()\nbarrier()  # here",
     "def f(rank):\n    barrier()  # here",
     "if rank == 0:\n    print()\nelse:\n    print()\nbarrier()  # here",
+    "def work(i):\n    for i in range(9):\n        if i == 5:\n            barrier()  # here\n"
+    "mp.spawn(work)",
+    "r = get_rank()\nfor r in range(9):\n    if r == 5:\n        barrier()  # here",
     # A handler of signals that is called besides, and what only has the name of one.
     "def leave(*a):\n    barrier()  # here\nsignal.signal(signal.SIGTERM, leave)\nleave()",
     "def leave():\n    barrier()  # here\nsignal.signal(signal.SIGTERM, other)",

@@ -11,6 +11,7 @@ from hangbisect.monitor.clocks import (
     AFTER_A_VERDICT,
     LEAVING_LIMIT,
     TRAINING_SILENCE,
+    NodeWait,
     TimeLimits,
     asking_until,
     find_deadline,
@@ -248,3 +249,13 @@ def test_a_proof_that_comes_is_seen_within_as_long_again_as_it_took_to_come(came
             looks.wait_longer(at)
         at += 0.25
     assert at <= came + max(clocks.FIRST_PAUSE, min(clocks.MOST_PAUSE, came + clocks.FIRST_PAUSE))
+
+
+def test_a_launcher_that_stirs_waits_for_other_nodes_all_the_same() -> None:
+    wait = NodeWait()
+    assert wait.note("1 of 2 nodes", "", stirred=10.0) == 10.0
+    assert wait.note("1 of 2 nodes", "", stirred=40.0) == 10.0
+    assert wait.note("2 of 3 nodes", "", stirred=70.0) == 70.0  # one more has come
+    assert wait.note("2 of 3 nodes", "reads", stirred=90.0) == 90.0
+    assert wait.note("", "", stirred=95.0) == 95.0
+    assert wait.note("", "", stirred=99.0) == 99.0  # at something else, which may take long

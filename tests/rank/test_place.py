@@ -83,6 +83,13 @@ def test_a_rank_that_lightning_started_joins_the_job_of_its_starter() -> None:
     assert (place.joined, place.job, place.launcher) == (True, "abc", None)
 
 
+def test_how_many_ranks_of_lightnings_a_node_has_stands_nowhere() -> None:
+    """Unless all are on this machine: else those of the other nodes would be missed here."""
+    environ = {FOLDER_VARIABLE: "/run/it", JOB_VARIABLE: "abc", "LOCAL_RANK": "1", "NODE_RANK": "0"}
+    assert not find_place(environ | {"WORLD_SIZE": "4", "MASTER_ADDR": "n01"}).counted
+    assert find_place(environ | {"WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1"}).counted
+
+
 def test_all_ranks_of_a_node_agree_on_the_job_and_nobody_else() -> None:
     first = find_place(TORCHRUN).job
     assert find_place(TORCHRUN | {"RANK": "6", "LOCAL_RANK": "2"}).job == first

@@ -57,7 +57,7 @@ FIND = """
 import asyncio, importlib, json, runpy, sys
 if importlib.util.find_spec("hangbisect") is None:
     runpy.run_path(sys.argv[1] + "/bisect/__main__.py", run_name="checkout")
-from hangbisect.attach.jobs import find_jobs
+from hangbisect.attach.job_search import find_jobs
 from hangbisect.attach.processes import processes_below
 found = asyncio.run(find_jobs())
 roots = set(map(int, sys.argv[2:]))

@@ -5,7 +5,9 @@ checks. A check that hangs, fails or leaves processes costs its deadline and not
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gpu_checks
@@ -50,6 +52,38 @@ def test_what_a_check_wrote_is_its_row(tmp_path: Path) -> None:
     path = tmp_path / "writes" / "result.json"
     row = run("writes", f"open({str(path)!r}, 'w').write({told!r})", tmp_path)
     assert (row.result, row.saw, row.figures) == ("right", "all", {"x": 1})
+
+
+_NOT_INSTALLED = """
+import sys
+import gpu_check_jobs
+sys.meta_path[:] = [one for one in sys.meta_path if "editable" not in repr(one).lower()]
+sys.path[:] = [one for one in sys.path if "site-packages" not in one]
+gpu_check_jobs.use_checkout()
+from hangbisect.evidence.machine import NVML_PROBE
+print(NVML_PROBE)
+"""
+
+
+def test_a_checkout_that_is_not_installed_is_enough() -> None:
+    folder = Path(gpu_checks.__file__).parent
+    said = subprocess.run(
+        [sys.executable, "-c", _NOT_INSTALLED],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert Path(said.strip()) == folder.parent / "bisect/evidence/gpus/nvml_probe.py"
+
+
+def test_what_a_check_needs_and_is_not_there_is_said() -> None:
+    about = {"gpus": [["NVIDIA H200", 1 << 37, "9.0"]], "torch": "2.13.0", "nccl": "2.28.9"}
+    check = replace(CHECKS[0], needs=("json", "no_such_module", "py-spy"))
+    assert gpu_checks.why_not(check, about, False) == "not installed here: no_such_module"
+    assert gpu_checks.why_not(replace(check, needs=()), about, False) == ""
+    assert gpu_checks.why_not(CHECKS[3], about | {"nccl": ""}, False) == "torch 2.13.0 has no NCCL"
 
 
 def test_without_a_gpu_all_is_said_to_be_not_run(

@@ -20,6 +20,7 @@ from hangbisect.base.process_facts import (
 from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.verdict import judge_job_with_graph
 from hangbisect.diagnosis.wait_graph import WaitGraph
+from hangbisect.report.run_reader.run_files import read_stack_file, read_stack_files
 from hangbisect.report.stacks import format_syscall, stack_text
 
 from ..diagnosis import made_up
@@ -64,6 +65,27 @@ def test_a_stack_file_says_whose_it_is_what_it_does_and_waits_for() -> None:
         "    inner (train.py:0)",
         "    outer (train.py:1)",
     ]
+
+
+def test_threads_of_libraries_are_told_as_the_kernel_sees_them() -> None:
+    """NCCL's proxy, torch's watchdog, autograd's of each device have no frame of Python's."""
+    waits = Syscall(202, "futex", ())
+    native = (
+        Kernel(101, "NCCL Progress 8", "R", "", None),
+        *(Kernel(n, "pt_autograd_0", "S", "futex_do_wait", waits) for n in (102, 103)),
+        Kernel(104, "pt_nccl_watchdg", "D", "nv_ioctl", None),
+    )
+    one = look("inner")
+    text = stack_text(replace(one, kernel=(*one.kernel, *native)), 3, "rank", WAIT)
+    assert text.splitlines()[-5:] == [
+        "",
+        "Threads without Python, as the kernel sees them:",
+        '  "NCCL Progress 8": R (101)',
+        '  "pt_autograd_0": S, futex_do_wait, futex (2 threads, the first 102)',
+        '  "pt_nccl_watchdg": D, nv_ioctl (104)',
+    ]
+    (found,) = read_stack_files({"rank-3.txt": text})
+    assert found.kind == read_stack_file("rank-3.txt", stack_text(one, 3, "rank", WAIT)).kind
 
 
 def test_a_dump_is_attached_as_it_is() -> None:

@@ -132,6 +132,23 @@ def test_a_hang_is_told_in_the_order_in_which_a_person_asks() -> None:
     ]
 
 
+def test_what_libraries_say_stands_below_the_advice() -> None:
+    notes = (
+        "NCCL RAS: communicator 0x1f of 8 has begun 41 AllReduce, but rank 3: 40",
+        "not there, and whether ever started is not known: rank 7",
+        "vLLM says on rank 0 (at 11:25:53): No available shared memory broadcast block",
+        "NCCL warns on rank 2: NET/IB : Got async event : port error",
+    )
+    lines = said(replace(VERDICT, notes=notes))
+    after = lines[lines.index("try       torchrun -m bisect --wandb offline") + 1 :]
+    assert after[:2] == [
+        "says      NCCL RAS: communicator 0x1f of 8 has begun 41 AllReduce, but rank 3: 40",
+        "says      vLLM says on rank 0 (at 11:25:53): No available shared memory broadcast block "
+        "(and 1 more in verdict.json)",
+    ]
+    assert not any("not there" in line for line in lines)
+
+
 def test_whether_ranks_are_at_our_barrier_is_not_made_up_where_a_verdict_is_all_there_is() -> None:
     script = replace(VERDICT, pipeline="")
     assert not [line for line in replay_verdict(script, "runs/a1") if "at our barrier" in line]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, need, unless
-from .network import connections_are_not_taken
+from .network import serves_one_connection
 from .pipes import pipe_is_full
 from .preloaded import in_a_preloaded_library
 
@@ -92,7 +92,7 @@ CAUSES = (
             unless(_closed_by_a_preloaded_library),
             unless(_closed_by_a_full_pipe),
             unless(_closed_by_a_pipe_of_its_own),
-            unless(connections_are_not_taken),
+            unless(serves_one_connection),
         ),
         why="Each waits for the next: {ring}. None goes on before the next does, so none ever "
         "will.",

@@ -115,12 +115,14 @@ def _in_the_kernel_driver(scene: Scene) -> Found | None:
 
 
 def _nvml_is_silent(scene: Scene) -> Found | None:
-    """NVML does not answer either."""
+    """NVML, or AMD's driver, does not answer either."""
     silent = [gpu for gpu in gpus_of_the_job(scene) if gpu.state == "silent"]
     if silent:
         return Found(f"GPU {silent[0].index}: {silent[0].said}")
-    unanswered = [m for m in scene.machine.missing if "NVML" in m or "nvidia" in m.lower()]
-    return Found("NVML does not answer") if unanswered and not scene.machine.gpus else None
+    # That there is no library of NVML, as in many containers, says nothing of the driver.
+    said = next((m for m in scene.machine.missing if "driver gave no answer" in m), "")
+    who = "AMD's driver" if said.startswith("AMD") else "NVML"
+    return Found(f"{who} does not answer") if said and not scene.machine.gpus else None
 
 
 def _child_in_cuda(scene: Scene) -> Found | None:
@@ -327,10 +329,10 @@ _BUSY_PERCENT, _LOW_SHARE = 0.95, 0.6  # of a GPU's time; of its power limit
 
 # ---- signs ---------------------------------------------------------------------------------------
 
-_makes_nccl = native_in(_NCCL_INIT, "A rank is where NCCL makes its communicator (ncclCommInit...)")
+makes_nccl = native_in(_NCCL_INIT, "A rank is where NCCL makes its communicator (ncclCommInit...)")
 
 
-def _meets_over_nccl(scene: Scene) -> Found | None:
+def meets_over_nccl(scene: Scene) -> Found | None:
     """A rank waits for its GPU inside a collective, or in NCCL."""
     inside = in_nccl(scene)
     if inside is not None:
@@ -430,7 +432,7 @@ NCCL_CAUSES = (
         id="wrong-interface",
         title="NCCL chose a network interface over which the other ranks cannot be reached",
         signs=(
-            need(_makes_nccl, 0.5),
+            need(makes_nccl, 0.5),
             need(_opens_a_connection, 0.6),
             also(_chosen_interface, 0.4),
         ),
@@ -447,7 +449,7 @@ NCCL_CAUSES = (
         id="nccl-init",
         title="NCCL does not get its communicator made: a rank is missing, or cannot be reached",
         signs=(
-            need(_makes_nccl, 0.6),
+            need(makes_nccl, 0.6),
             also(_chosen_interface, 0.2),
             also(_none_done_yet, 0.1),
             unless(_opens_a_connection),
@@ -465,7 +467,7 @@ NCCL_CAUSES = (
         id="nccl-first-collective",
         title="GPUs do not get data from one another: P2P, ACS or IOMMU",
         signs=(
-            need(_meets_over_nccl, 0.35),
+            need(meets_over_nccl, 0.35),
             need(_busy_and_idle, 0.45),
             also(_none_done_yet, 0.35),
             also(_all_meet, 0.1),

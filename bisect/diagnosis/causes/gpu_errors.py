@@ -1,8 +1,8 @@
-"""Errors of a GPU that its driver reported in the kernel's log (Xid and SXid, AMD's without a
-number), and what NVML says.
+"""Errors of GPUs and of the links between them, as their driver and NVML tell them.
 
-The driver names a place on the PCI bus; NVML says which GPU is there, and who uses it. Of a GPU
-that is lost NVML does not know who used it: then it is that of the rank which was given it.
+The driver reports them in the kernel's log: Xid and SXid, AMD's without a number. It names a place
+on the PCI bus; NVML says which GPU is there, and who uses it. Of a GPU that is lost NVML does not
+know who used it: then it is that of the rank which was given it.
 """
 
 from __future__ import annotations
@@ -94,6 +94,22 @@ def _is_lost(scene: Scene) -> Found | None:
     return reported
 
 
+def _is_stopped(scene: Scene) -> Found | None:
+    """The driver reported that a GPU or its firmware does not answer (Xid 119, 62, 8), or asks for
+    a reset of it (NVML).
+    """
+    reported = _reports_stopped(scene)
+    if reported is not None:
+        return reported
+    for gpu in scene.machine.gpus:
+        if gpu.recovery and (ranks := _users_of(scene, gpu)):
+            where = f"{_name_gpu(scene, gpu, gpu.bus.partition('.')[0])} of {format_ranks(ranks)}"
+            words = f"{where}: the driver asks for {gpu.recovery}"
+            # Since when, nobody tells: it may have worked on all the while.
+            return Found(words, {"where": where}, _UNSURE, doubtful=True)
+    return None
+
+
 def _links_are_down(scene: Scene) -> Found | None:
     """NVML says that NVLinks of a GPU of the job are down."""
     for gpu in scene.machine.gpus:
@@ -108,6 +124,30 @@ def _memory_has_errors(scene: Scene) -> Found | None:
         if gpu.memory_errors and _users_of(scene, gpu):
             return Found(f"GPU {gpu.index}: {gpu.memory_errors} memory errors were not corrected")
     return None
+
+
+def _memory_is_bad(scene: Scene) -> Found | None:
+    """The driver reported errors of a GPU's memory (Xid 48, 63, 64, 94, 95), or NVML counts some
+    that were not corrected.
+    """
+    reported = _reports_memory(scene)
+    counted = _memory_has_errors(scene) if reported is None else None
+    return _as_guess(counted) if counted is not None else reported
+
+
+def _link_failed(scene: Scene) -> Found | None:
+    """The driver reported an error between GPUs (Xid 74, 144 to 150, a fatal SXid), or NVML says
+    that some NVLinks are down and others are not.
+    """
+    reported = _reports_link(scene)
+    counted = _links_are_down(scene) if reported is None else None
+    return _as_guess(counted) if counted is not None else reported
+
+
+def _as_guess(counted: Found) -> Found:
+    """Return what NVML says without the kernel's log: it may have been so all the while."""
+    where = counted.sentence.partition(":")[0]
+    return Found(counted.sentence, {"where": where}, _UNSURE, doubtful=True)
 
 
 _OF_GPUS = r"(?i)\b(?:cuda|nccl|cublas|cudnn|nvml|nvlink|gpu|watchdog|devices?)\w*"
@@ -169,9 +209,9 @@ CAUSES = (
     ),
     KnownCause(
         id="gpu-stopped",
-        title="a GPU or its firmware has stopped to answer",
+        title="a GPU or its firmware does not answer any more",
         signs=(
-            need(_reports_stopped, 0.9, proves=True),
+            need(_is_stopped, 0.9, proves=True),
             unless(_waits_for_its_own),
             unless(_failed_for_another_reason),
         ),
@@ -192,7 +232,7 @@ CAUSES = (
         id="gpu-memory-errors",
         title="the memory of a GPU has errors",
         signs=(
-            need(_reports_memory, 0.85, proves=True),
+            need(_memory_is_bad, 0.85, proves=True),
             also(_memory_has_errors, 0.4),
             unless(_waits_for_its_own),
             unless(_failed_for_another_reason),
@@ -224,7 +264,7 @@ CAUSES = (
         id="nvlink-error",
         title="a link between GPUs failed",
         signs=(
-            need(_reports_link, 0.9, proves=True),
+            need(_link_failed, 0.9, proves=True),
             also(_links_are_down, 0.4),
             unless(_waits_for_its_own),
             unless(_failed_for_another_reason),

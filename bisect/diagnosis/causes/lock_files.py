@@ -6,6 +6,9 @@ torch's builds and of SoftFileLock are in locks.py.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 from ...base.process_facts import AwaitedFile, Look
 from ...base.words import format_seconds
 from ..process.blocking_reason import find_awaited_file
@@ -68,13 +71,26 @@ def _may_have_made(scene: Scene, file: AwaitedFile) -> tuple[Look, ...]:
     and do not wait for it themselves.
     """
     families = [looks for r in scene.neighbours for looks in (r.looks, *r.children) if looks]
-    living = (looks[-1] for looks in families if looks[-1].state not in ("", "Z", "X"))
-    return tuple(
-        look
-        for look in living
-        if look.age >= (file.age or 0.0)
-        and all(one.path != file.path for one in look.awaited_files)
+    living = (looks for looks in families if looks[-1].state not in ("", "Z", "X"))
+    made = _find_begin(
+        (look.at, one.age)
+        for look in (scene.subject.looks if scene.subject is not None else ())
+        for one in look.awaited_files
+        if one.path == file.path and one.age is not None
     )
+    return tuple(
+        looks[-1]
+        for looks in living
+        if _find_begin((look.at, look.age) for look in looks) <= made
+        and all(one.path != file.path for one in looks[-1].awaited_files)
+    )
+
+
+def _find_begin(ages: Iterable[tuple[float, float]]) -> float:
+    """Return when that began of which each look tells its age: the age is read after the look has
+    begun, on a machine with much to do by seconds, so the latest is the nearest.
+    """
+    return max((at - age for at, age in ages), default=math.inf)
 
 
 def _somebody_owns_it(scene: Scene) -> Found | None:

@@ -50,11 +50,33 @@ def _no_memory_on_the_gpu(scene: Scene) -> Found | None:
     parts += [f"{size(_RESERVED)} reserved and unused"] if size(_RESERVED) else []
     others = {m["pid"]: m["size"] for m in _OTHERS.finditer(text)}
     parts += [f"{_who(scene, int(pid))} has {much}" for pid, much in others.items()]
+    unnamed = _find_unnamed(size(_CAPACITY), size(_FREE), size(_OURS), *others.values())
+    parts += [f"others, who are not named, have {format_bytes(unnamed)}"] if unnamed else []
     held = "; ".join(parts) or "its message does not say who has it"
     # A rank that only logged it may have gone on with less.
     trust = 1.0 if facts.error else 0.8
     values = {"rank": facts.rank, "held": held}
     return Found(f"rank {facts.rank}: out of memory: {held}", values, trust)
+
+
+_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SURE_SHARE = 0.05  # of a GPU's memory: the driver itself takes some
+
+
+def _find_unnamed(capacity: str, free: str, ours: str, *others: str) -> int:
+    """Return how many bytes of a GPU's memory others have who are not named, as in a container; 0
+    where that is little, or where the message does not tell enough.
+    """
+    if not (capacity and free and ours):
+        return 0
+    whole = _parse_size(capacity)
+    left = whole - sum(map(_parse_size, (free, ours, *others)))
+    return left if left > _SURE_SHARE * whole else 0
+
+
+def _parse_size(text: str) -> int:
+    number, _, unit = text.partition(" ")
+    return int(float(number) * _UNITS.get(unit, 0))
 
 
 def _who(scene: Scene, pid: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 
 from ...base.identity import RankId
 from ...base.process_facts import Frame
@@ -27,6 +28,7 @@ from .collective_places import (
     waits_elsewhere,
 )
 from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .rendezvous import waits_for_agents_at_the_end
 from .rounds import left_a_loop_early
 from .signs import ended_with, makes_a_group, native_in, raised_before
 
@@ -257,12 +259,36 @@ def _asks_the_store(scene: Scene) -> Found | None:
     wait = scene.verdict.waits_for
     if scene.group == "construction" or wait is None or wait.kind != "store":
         return None
-    own = [f for f in scene.python if frame_owner(f, scene.job.package) in ("user", "step")]
-    frame = next(iter(own or scene.python), None)
+    return _describe_asking(scene, scene.python, "it waits", "it asks")
+
+
+def _others_ask_the_store(scene: Scene) -> Found | None:
+    """All others wait for a key of the store, and it is in a collective."""
+    waiting = [r for r in scene.ranks if r.rank in scene.verdict.ranks.waiting]
+    waits = [scene.situations.get(r.rank) for r in waiting]
+    at_store = [one and one.own_wait and one.own_wait.kind == "store" for one in waits]
+    if scene.group != "collective" or not waiting or not all(at_store):
+        return None
+    view, who = scene.views.get(waiting[0].rank), format_ranks([r.rank for r in waiting])
+    frames = [f for f in view.frames if not f.native] if view is not None else []
+    several = len(waiting) > 1
+    told, asks = (f"{who} wait", f"{who} ask") if several else (f"{who} waits", f"{who} asks")
+    return _describe_asking(scene, frames, told, asks)
+
+
+def _describe_asking(scene: Scene, python: Sequence[Frame], waits: str, asks: str) -> Found:
+    own = [f for f in python if frame_owner(f, scene.job.package) in ("user", "step")]
+    frame = next(iter(own or python), None)
     where = format_frame(frame) if frame is not None else "unknown code"
     key = _read_key(frame, own[1] if len(own) > 1 else None)
-    words = f"it waits for the store in {where}"
-    return Found(words if key == _A_KEY else f"{words}, for {key}", {"place": where, "key": key})
+    words = f"{waits} for the store in {where}"
+    words = words if key == _A_KEY else f"{words}, for {key}"
+    return Found(words, {"place": where, "key": key, "asks": asks})
+
+
+def _a_key_is_missing(scene: Scene) -> Found | None:
+    """A rank waits for a key of the store, outside of any making of a group."""
+    return _asks_the_store(scene) or _others_ask_the_store(scene)
 
 
 _A_KEY = "a key"
@@ -427,11 +453,12 @@ CAUSES = (
         id="store-key-missing",
         title="a rank waits for a key of the store that nobody sets",
         signs=(
-            need(_asks_the_store, 0.5),
+            need(_a_key_is_missing, 0.5),
             also(_reads_a_key, 0.4),
             unless(makes_a_group),
+            unless(waits_for_agents_at_the_end),
         ),
-        why="In {place} it asks the process group's store for {key}; the rank that was to set it "
+        why="In {place} {asks} the process group's store for {key}; the rank that was to set it "
         "has not, and the store waits for it until its time limit.",
         avoid=(
             "the rank that sets the key must come by that line: look for a condition before it",

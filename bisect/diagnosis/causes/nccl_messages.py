@@ -1,5 +1,6 @@
-"""What NCCL itself says: versions that differ, addresses that it cannot reach.
+"""What NCCL itself says, and the variables by which each rank decides how it sends.
 
+It says versions that differ, and addresses that it cannot reach.
 Its lines are read from the files that ranks print to (evidence/gpus/nccl_lines.py), so they may be
 those of some ranks alone: what is said here is what these show.
 """
@@ -13,7 +14,8 @@ from ...base.identity import RankId
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks
 from .collective_places import waits_elsewhere_but
-from .known_cause import Found, KnownCause, Scene, need, unless
+from .gpu import makes_nccl, meets_over_nccl
+from .known_cause import Found, KnownCause, Scene, also, need, unless
 
 # initTransportsRank of init.cc: the ranks are those of one communicator.
 _MISMATCHED = re.compile(
@@ -93,6 +95,37 @@ def _say_where_they_meet(scene: Scene) -> str:
     return f" (rank 0 is at {first.nccl.address}, {first.nccl.interface})"
 
 
+# By these each rank decides for itself how it sends, and in how many parts (NCCL's user guide,
+# Environment Variables). Interfaces, cards and files may be others on each node.
+_SHARED_VARIABLES = (
+    *("NCCL_ALGO", "NCCL_PROTO", "NCCL_BUFFSIZE", "NCCL_NTHREADS", "NCCL_COLLNET_ENABLE"),
+    *("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"),
+    *("NCCL_NVLS_ENABLE", "NCCL_CROSS_NIC", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_IB_DISABLE"),
+    *("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_P2P_NET_CHUNKSIZE"),
+    *("NCCL_SOCKET_FAMILY", "NCCL_CUMEM_ENABLE", "NCCL_MNNVL_ENABLE", "NCCL_PXN_DISABLE"),
+    *("NCCL_NET_OVERHEAD", "NCCL_TUNER_PLUGIN", "NCCL_LAUNCH_ORDER_IMPLICIT"),
+)
+
+
+def _variables_differ(scene: Scene) -> Found | None:
+    """Variables of NCCL's that must be the same on all ranks are not."""
+    known = [facts for facts in scene.ranks if facts.environment]
+    for name in _SHARED_VARIABLES:
+        found: dict[str, list[RankId]] = {}
+        for facts in known:
+            found.setdefault(facts.environment.get(name, "not set"), []).append(facts.rank)
+        if len(found) > 1:
+            by_size = sorted(found.items(), key=lambda one: -len(one[1]))
+            words = (f"{value} on {format_ranks(ranks)}" for value, ranks in by_size)
+            return Found(f"{name} is {', '.join(words)}", {"variable": name})
+    return None
+
+
+def _is_in_nccl(scene: Scene) -> Found | None:
+    """A rank is where NCCL makes its communicator, or waits in an operation of NCCL's."""
+    return makes_nccl(scene) or meets_over_nccl(scene)
+
+
 # What a rank waits for in the middle of NCCL, as far as its stack does not show where it is.
 _waits_for_its_own = waits_elsewhere_but("socket", "thread", "kernel")
 
@@ -113,6 +146,24 @@ CAUSES = (
         ),
         references=("NVIDIA/nccl#1328", "pytorch/pytorch#122571"),
         outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="nccl-variables-differ",
+        title="variables of NCCL's are others on some ranks",
+        signs=(
+            need(_variables_differ, 0.6),
+            need(_is_in_nccl, 0.4),
+            also(makes_nccl, 0.2),
+            unless(_waits_for_its_own),
+        ),
+        why="By {variable} each rank decides for itself how it sends; where ranks decide "
+        "differently, each waits for what the other never sends.",
+        avoid=(
+            "the same {variable} on all ranks: srun --export=ALL, mpirun -x {variable}, or set "
+            "in the script itself before torch is imported",
+            "NCCL 2.31 and later compares them itself: NCCL_RUN_RAS_DIAGNOSTICS=1",
+        ),
+        references=("NVIDIA/nccl#260", "NVIDIA/nccl#1136"),
     ),
     KnownCause(
         id="nccl-cannot-connect",

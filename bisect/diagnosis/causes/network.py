@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, parse_nccl, port_of
-from ...base.identity import RankId
+from ...base.identity import ProcessId, RankId
 from ...base.process_facts import Socket
 from ...base.words import begin_sentence, format_ranks
 from ..process.blocked_syscalls import READ_CALLS
 from ..process.frames import format_frame
-from ..rank_connections import find_cut_connection
+from ..rank_connections import find_cut_connection, is_untaken
 from ..rendezvous_claims import tries_again
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
@@ -107,8 +107,8 @@ def _no_store_there(scene: Scene) -> Found | None:
 
 def _nothing_gets_through(scene: Scene) -> Found | None:
     """What a rank has sent to one of another node is sent again, and not acknowledged."""
-    cut = find_cut_connection(scene.ranks) if not scene.verdict.ranks.culprit else None
-    if cut is None:
+    blamed, cut = scene.verdict.ranks.culprit, find_cut_connection(scene.ranks)
+    if cut is None or (blamed and not (cut.is_of_one_port and blamed == (cut.sender.rank,))):
         return None
     ends = f"{cut.sender.host} and {cut.receiver.host}"
     return Found(
@@ -235,16 +235,15 @@ def connections_are_not_taken(scene: Scene) -> Found | None:
     subject, view = scene.subject, scene.view
     if subject is None or view is None:
         return None
-    ports = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"}
-    taken = {one.peer for one in view.look.sockets if port_of(one.local) in ports}
-    hosts = {facts.rank: facts.host for facts in scene.ranks}
+    here = {facts.rank for facts in scene.ranks if facts.host == subject.host}
+    server = ProcessId(subject.host, subject.pid or 0)
     waiting = {
         rank: one.socket
         for rank, other in scene.views.items()
-        if rank != subject.rank and hosts.get(rank) == subject.host and other.call is not None
+        if rank != subject.rank and other.call is not None
         for one in other.call.descriptors
-        if one.socket is not None and port_of(one.socket.peer) in ports
-        if subject.pid in one.socket.peer_pids and one.socket.local not in taken
+        if one.socket is not None and is_untaken(one.socket, view.look)
+        if one.socket.remote == server or (rank in here and subject.pid in one.socket.peer_pids)
     }
     if not waiting:
         return None
@@ -266,6 +265,11 @@ def _serves_another_one(scene: Scene) -> Found | None:
             if one.socket is not None and one.socket.peer and port_of(one.socket.local) in ports:
                 return Found(f"a thread of it reads from {one.socket.peer}, and from nobody else")
     return None
+
+
+def serves_one_connection(scene: Scene) -> Found | None:
+    """Other ranks wait at connections that it has not accepted, as a thread serves another one."""
+    return connections_are_not_taken(scene) if _serves_another_one(scene) is not None else None
 
 
 # ---- causes --------------------------------------------------------------------------------------

@@ -39,6 +39,29 @@ def _reads_its_input(scene: Scene) -> Found | None:
     return None
 
 
+def _a_program_reads_a_terminal(scene: Scene) -> Found | None:
+    """A program that it started, and waits for, reads a terminal."""
+    for view in find_blocked_processes(scene)[1:]:
+        for one in view.call.descriptors if view.call and view.call.name == "read" else ():
+            if one.path.startswith(_TERMINALS) or one.kind == "tty":
+                who = f"{view.look.name} ({view.look.pid})"
+                return Found(f"{who} reads {one.path}", {"input": f"{one.path}, in {who}"})
+    return None
+
+
+def _waits_for_what_reads_a_terminal(scene: Scene) -> Found | None:
+    """The rank waits for that program."""
+    if _a_program_reads_a_terminal(scene) is None:
+        return None
+    look = find_blocked_processes(scene)[1].look
+    return Found(f"it waits for {look.name} ({look.pid})")
+
+
+def _something_is_asked(scene: Scene) -> Found | None:
+    """A rank, or a program for which it waits, reads its input or a terminal."""
+    return _a_program_reads_a_terminal(scene) or _reads_its_input(scene)
+
+
 def _asks_in_a_library(scene: Scene) -> Found | None:
     """Its frames are those of a question (getpass, prompt, confirm)."""
     for frame in [f for f in scene.frames if not f.native][:6]:
@@ -115,7 +138,8 @@ PROMPT_CAUSES = (
         id="prompt",
         title="a rank asks a question, and nobody answers",
         signs=(
-            need(_reads_its_input, 0.7),
+            need(_something_is_asked, 0.7),
+            also(_waits_for_what_reads_a_terminal, 0.5),
             also(_asks_in_a_library, 0.3),
             unless(_wandb_asks),
             unless(_transformers_asks),
@@ -124,6 +148,7 @@ PROMPT_CAUSES = (
         "a command.",
         avoid=(
             "start with </dev/null: what asks then fails at once, and says where",
+            "subprocess.run(..., stdin=DEVNULL) where it is a program that asks",
             "answer by an argument or a variable",
         ),
         references=("huggingface/diffusers#10727", "orrzohar/PROB#62"),

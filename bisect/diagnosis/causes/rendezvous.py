@@ -10,7 +10,7 @@ from ...base.client_program import read_ssh_client
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
 from ..disagreements import find_unshared_file
-from ..other_nodes import NodeRendezvous, find_node_rendezvous
+from ..other_nodes import NodeRendezvous, find_node_rendezvous, is_past_its_ranks
 from ..process.blocked_syscalls import hears_other_hosts
 from ..rendezvous_claims import number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -31,6 +31,9 @@ def _same_rank_twice(scene: Scene) -> Found | None:
     """Two processes make the group with the same rank."""
     if (one := next((r for r in scene.living if r.twin is not None), None)) is not None:
         pids = f"{one.twin} and {one.pid}"
+        if one.twin_host:
+            pids = f"{one.pid} on {one.host} and {one.twin} on {one.twin_host}"
+            return Found(f"processes {pids} both say that they are rank {one.rank}")
         return Found(f"processes {pids} on {one.host} both say that they are rank {one.rank}")
     counted = Counter(n for r in scene.living if (n := _rank_it_claims(scene, r)) is not None)
     twice = next((n for n, times in counted.items() if times > 1), None)
@@ -240,6 +243,15 @@ def _rendezvous_does_not_answer(scene: Scene) -> Found | None:
     return Found(str(meeting), {"place": meeting.place})
 
 
+def waits_for_agents_at_the_end(scene: Scene) -> Found | None:
+    """The agent's own ranks have ended well, and it waits until those of other nodes have."""
+    if scene.view is None or not is_past_its_ranks([scene.view.look]):
+        return None
+    said = [one for one in scene.job.notes if "nothing of the job runs on" in one]
+    where = said[0] if said else "which node's agent has not come is not seen from here"
+    return Found(f"its ranks have ended well; {where}", {"where": where})
+
+
 def _find_meeting(scene: Scene) -> NodeRendezvous | None:
     return find_node_rendezvous(scene.view) if scene.view is not None else None
 
@@ -367,6 +379,20 @@ CAUSES = (
             "torchrun waits for 600 s; for longer: --rdzv-conf join_timeout=SECONDS",
         ),
         references=("pytorch/pytorch#75213", "ymcui/Chinese-LLaMA-Alpaca-2#274"),
+    ),
+    KnownCause(
+        id="agent-missing-at-end",
+        title="torchrun's agents wait for one another at the end, and one is not there any more",
+        signs=(need(waits_for_agents_at_the_end, 0.75),),
+        why="All ranks of this node have ended well, and its agent waits until the agent of each "
+        "other node says so too; {where}.",
+        avoid=(
+            "look at the launcher's output there: was it killed (memory, a time limit), while its "
+            "ranks went on?",
+            "what the ranks were to write is written: the agents give up after 300 s, and this one "
+            "may be ended",
+        ),
+        references=("pytorch/pytorch#157318", "pytorch/pytorch#69520"),
     ),
     KnownCause(
         id="rendezvous-unreachable",

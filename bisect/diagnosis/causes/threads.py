@@ -198,7 +198,9 @@ def _stands_inside_its_lock(scene: Scene) -> bool:
 
 
 def _waits_to_be_given(scene: Scene) -> Found | None:
-    """A rank waits for what another thread is to give (Queue.get, Event.wait, Future.result)."""
+    """A rank waits for what another thread is to give (Queue.get, Event.wait, Future.result), or to
+    take from a full queue (Queue.put).
+    """
     view = scene.view
     main = view.main if view is not None else None
     if view is None or main is None or not _for_ever(_kernel(scene, main)):
@@ -214,7 +216,10 @@ def _waits_to_be_given(scene: Scene) -> Found | None:
         return None  # its own thread is
     if find_role(scene.frames, Role.MEETS_WORKERS) is not None:
         return None  # threads in C++ give it
-    return Found(f"it waits in {format_frame(frame)}", {"place": format_frame(frame)})
+    puts = frame.name.rpartition(".")[2] == "put"
+    does = "take from its full queue" if puts else "give"
+    place = format_frame(frame)
+    return Found(f"it waits in {place}", {"place": place, "does": does})
 
 
 def _wants_a_slot(scene: Scene) -> Found | None:
@@ -427,7 +432,7 @@ CAUSES = (
     ),
     KnownCause(
         id="dead-producer",
-        title="the thread that was to give something has ended",
+        title="the thread that was to give something, or to take it, has ended",
         signs=(
             need(_waits_to_be_given, 0.45),
             need(_its_giver_has_ended, 0.5),
@@ -436,8 +441,8 @@ CAUSES = (
             unless(blocks_its_own_loop),
             unless(_wants_a_slot),
         ),
-        why="It waits in {place} for what another thread is to give, and {gone}: an exception in a "
-        "thread ends that thread alone.",
+        why="It waits in {place} for what another thread is to {does}, and {gone}: an exception in "
+        "a thread ends that thread alone.",
         avoid=(
             "hand exceptions over as well: queue.put(error) in the thread, and raise it here",
             "queue.get(timeout=60), and a look whether the thread lives: an error, not silence",

@@ -42,26 +42,29 @@ class LoggedCall:
 
     key: CallKey
     condition: str = field(default="", compare=False)  # below which only some ranks come by
+    is_open: bool = field(default=False, compare=False)  # its rank waits in it
 
     @classmethod
     def of(cls, one: Collective) -> LoggedCall:
         """Return the call that an operation is."""
-        return cls(call_key(one), one.condition)
+        return cls(call_key(one), one.condition, one.done is False)
 
 
 def score_pair(a: LoggedCall, b: LoggedCall) -> int:
     """Return how well two calls of two ranks go together, 0 if they cannot be the same. One line of
     a library's, or of a helper, is reached by several ways: the call that one rank makes below a
     condition is not the one that another makes by another way, without a condition,
-    but where a root does something else than the others.
+    but where a root does something else than the others; nor is one of another line, as long as
+    they wait in it.
     """
     if a.key[0] != b.key[0] or a.key[3] != b.key[3]:
         return 0
-    if a.key[1] != b.key[1]:
-        return _SAME_KIND  # who sends often does so in another line than who receives
+    by_condition = bool(a.condition) != bool(b.condition) and a.key[0] not in ROOTED
+    if a.key[1] != b.key[1]:  # who sends often does so in another line than who receives
+        return 0 if by_condition and (a.is_open or b.is_open) else _SAME_KIND
     same_way = a.key[4:] == b.key[4:]
     if not same_way and bool(a.condition) != bool(b.condition):
-        return _SAME_KIND if a.key[0] in ROOTED else 0
+        return 0 if by_condition else _SAME_KIND
     if a.key[2] != b.key[2]:
         return _SAME_SITE
     return _SAME_CALL if same_way else _SAME_WAY

@@ -305,13 +305,35 @@ def _is_in_loop(frames: Sequence[Frame], line: int) -> bool:
 
 def list_differing_calls(places: Sequence[CollectivePlace]) -> list[CollectivePlace]:
     """Return a place for each different call in which ranks are, [] where all may be in phases of
-    one call, or of what one line of the job's has called.
+    one call, or of what one line of the job's has called: unless two of them wait for each other.
     """
     named = {place.key: place for place in reversed(places) if place.call}
     calls, lines = {one.call for one in named.values()}, {one.own for one in named.values()}
-    if len(calls) < 2 or (len(lines) == 1 and lines != {()}):
+    if len(calls) < 2:
+        return []
+    if len(lines) == 1 and lines != {()} and not _wait_for_each_other(places):
         return []
     return sorted(named.values(), key=lambda one: one.rank)
+
+
+# In these each rank waits for all others, and in those all but the root for the root.
+_OF_ALL = frozenset(
+    [
+        *("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "barrier"),
+        *("all_to_all", "all_to_all_single", "reduce_scatter", "reduce_scatter_tensor"),
+    ]
+)
+_FROM_ROOT = frozenset(["broadcast", "broadcast_object_list", "scatter", "scatter_object_list"])
+
+
+def _wait_for_each_other(places: Sequence[CollectivePlace]) -> bool:
+    """Return whether two ranks stand in different calls over the default group, each of which ends
+    only once the other one has come to it: no phases of one call.
+    """
+    default = [one for one in places if one.group == "default"]
+    of_all = {one.rank: one.call for one in default if one.call in _OF_ALL}
+    from_root = (one for one in default if one.call in _FROM_ROOT)
+    return len({*of_all.values()}) > 1 or any(one.named_root in of_all for one in from_root)
 
 
 def find_few(places: Sequence[CollectivePlace]) -> tuple[CollectivePlace, ...]:

@@ -330,14 +330,14 @@ def find_mismatch(ranks: Sequence[RankFacts]) -> Mismatch | None:
         return name_call_in_the_loop(first, ranks)
     recorded = _find_recorded_mismatch(ranks) or find_counted_mismatch(ranks)
     if recorded is not None and recorded.is_sure:
-        return recorded
+        return name_call_in_the_loop(recorded, ranks)
     across = (
         find_unsent_message(ranks)
         or _find_mismatch_across_groups(ranks, "ring")
         or _find_recorded_mismatch_across_groups(ranks)
     )
     if across is not None:
-        return across
+        return name_call_in_the_loop(across, ranks)
     return min(own, key=lambda found: found.operation.at, default=recorded)
 
 

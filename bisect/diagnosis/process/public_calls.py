@@ -405,6 +405,10 @@ def _is_at_a_handle(frame: Frame, view: ProcessSnapshot) -> bool:
     """
     if any(one.native for one in view.frames) or frame_owner(frame, "") != "user":
         return False
+    # Who waits for an operation sleeps until a thread of the group wakes it; a store is heard.
+    awaited = view.call.descriptors if view.call is not None else ()
+    if any(one.socket is not None and one.socket.peer for one in awaited):
+        return False
     waits = any(name.rpartition(".")[2] == "wait" for name in frame.calls)
     return waits and any(task.comm.startswith(_GROUP_THREADS) for task in view.look.kernel)
 

@@ -1,7 +1,8 @@
 """Print what the kernel's files say of AMD's GPUs, as JSON, in the form of `nvml_probe.py`.
 
 With --limit SECONDS: when it comes to an end, whoever has answered until then. With --root FOLDER:
-where the kernel's files are.
+where the kernel's files are. With --peers: which pairs of GPUs have direct access to each other, by
+XGMI or over PCIe (io_links and p2p_links of the topology; CRAT_IOLINK_TYPE_XGMI, kfd_crat.h).
 
 A program of its own, run by `machine.py` with a time limit, and for each GPU a child of its own: to
 read some of these files the driver asks the GPU's own processor, which may not answer any more. No
@@ -25,6 +26,8 @@ from typing import Any
 
 _TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
 _USERS = "sys/class/kfd/kfd/proc"
+_XGMI = "11"  # CRAT_IOLINK_TYPE_XGMI
+_APART = 100  # no status of NVML's
 _NOTHING_THERE = b"\xff\xff"  # what the bus reads where nothing answers (PCI_POSSIBLE_ERROR)
 
 
@@ -48,8 +51,12 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--limit", type=float, default=5.0)
     parser.add_argument("--root", default="/")
+    parser.add_argument("--peers", action="store_true")
     args = parser.parse_args(argv)
     gpus = list_gpus(args.root)
+    if args.peers:
+        print(json.dumps({"pairs": list_pairs(gpus)}))
+        return 0
     until = time.monotonic() + args.limit
     answers = nvml_probe.answer_apart([functools.partial(tell_gpu, one) for one in gpus], until)
     found = []
@@ -69,23 +76,49 @@ def list_gpus(root: str) -> list[AmdGpu]:
     ):
         node = os.path.join(root, _TOPOLOGY, name)
         gpu_id = _read_file(os.path.join(node, "gpu_id"))
-        lines = (_read_file(os.path.join(node, "properties")) or "").splitlines()
-        properties = dict(line.split(None, 1) for line in lines if " " in line)
+        properties = _read_properties(os.path.join(node, "properties"))
         if gpu_id not in (None, "", "0"):
-            found.append(AmdGpu(root, str(gpu_id), properties))
+            found.append(AmdGpu(root, str(gpu_id), properties, node))
     return found
+
+
+def list_pairs(gpus: list[AmdGpu]) -> list[list[int]]:
+    """Return each pair of GPUs, by their numbers, and whether they reach each other: 0 if so."""
+    linked = [gpu.linked_nodes() for gpu in gpus]
+    return [
+        [a, b, 0 if gpus[b].node in linked[a] and gpus[a].node in linked[b] else _APART]
+        for a in range(len(gpus))
+        for b in range(a + 1, len(gpus))
+    ]
+
+
+def _read_properties(path: str) -> dict[str, str]:
+    lines = (_read_file(path) or "").splitlines()
+    return dict(line.split(None, 1) for line in lines if " " in line)
 
 
 class AmdGpu:
     """One GPU, and the files that tell of it."""
 
-    def __init__(self, root: str, gpu_id: str, properties: dict[str, str]) -> None:
-        """`properties` are those of its node in the topology."""
+    def __init__(self, root: str, gpu_id: str, properties: dict[str, str], folder: str) -> None:
+        """`properties` are those of its node in the topology, which has this folder."""
+        self.node, self._folder = os.path.basename(folder), folder
         location, domain = (int(properties.get(key) or 0) for key in ("location_id", "domain"))
         bus, device = location >> 8, location >> 3 & 31  # PCI_DEVID
         self.bus = f"{domain:04x}:{bus:02x}:{device:02x}.{location & 7}"
         self._root, self._gpu_id, self._properties = root, gpu_id, properties
         self._place = os.path.join(root, "sys/bus/pci/devices", self.bus)
+
+    def linked_nodes(self) -> set[str]:
+        """Return the nodes of the topology that it reaches by itself."""
+        found = set()
+        for kind in ("io_links", "p2p_links"):
+            folder = os.path.join(self._folder, kind)
+            for name in _list_folder(folder):
+                link = _read_properties(os.path.join(folder, name, "properties"))
+                if kind == "p2p_links" or link.get("type", "").strip() == _XGMI:
+                    found.add(link.get("node_to", "").strip())
+        return found
 
     def is_there(self) -> bool:
         """Return whether its place on the bus answers."""

@@ -2,6 +2,7 @@
 
 The format is that of torch.distributed.flight_recorder (fr_trace, versions 2.x): a dict with
 `entries`, one an operation, `pg_config`, the groups, and `pg_status`, how far each group came.
+TorchComms' recorder writes the same keys.
 
 A pickle is read as containers, numbers and texts, from anybody: nothing is called, and what it
 costs to read one is bounded by its size. Own dispatch table on the library's unpickler in
@@ -18,7 +19,7 @@ import pickle
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, ClassVar, Literal, NoReturn
 
 from ...base.rank_facts import BATCH_TO_PEERS, Collective, CollectiveLog
@@ -161,6 +162,27 @@ def parse_dump(dump: Any, source: LogSource, offset: float = 0.0) -> CollectiveL
         groups,
         _parse_begun(dump.get("pg_status")),
     )
+
+
+def counts_all_together(dump: Any) -> bool:
+    """Return whether one counter numbers the operations of all groups, and sends among them, as
+    TorchComms' recorder does (collective_seq_id_ in record of its hooks/fr/FlightRecorder.cpp, by
+    the same file name as torch's): of several groups its numbers say nothing. Never raises.
+    """
+    numbers: list[int] = []
+    groups: set[str] = set()
+    sends = False
+    try:
+        for entry in dump["entries"][-MOST_ENTRIES:]:
+            name = _cut_text(entry["profiling_name"]).rpartition(":")[2]
+            if entry.get("is_p2p"):
+                continue
+            sends = sends or name.partition(" ")[0] in ("send", "recv")
+            groups.add(_cut_text(entry["process_group"][0]))
+            numbers.append(_parse_number(entry["collective_seq_id"]))
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+        return False
+    return sends or (len(groups) > 1 and all(a < b for a, b in pairwise(numbers)))
 
 
 def _end_parts_of_batches(operations: Sequence[Collective]) -> tuple[Collective, ...]:

@@ -12,7 +12,9 @@ and amdkfd/kfd_device_queue_manager.c) and in public logs: ROCm/legacy-rocm-buil
 The kernel's log is read record by record from /dev/kmsg without waiting (dev-kmsg in the kernel's
 Documentation/ABI/testing): "6,339,5140900,-;NVRM: loading ...", priority, number, microseconds of
 the kernel's clock. Who may not read it (kernel.dmesg_restrict, most containers) does not see these
-errors, and is told.
+errors, and is told; NVML then tells what the driver asks for after them (nvml_probe.py, recovery).
+NVML's events (nvmlEventSetWait) are no other way: they come only to who waited for them before the
+error, and nothing of ours runs before something stands still.
 """
 
 from __future__ import annotations

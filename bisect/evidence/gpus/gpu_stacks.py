@@ -41,6 +41,12 @@ _FRAME = re.compile(
     r"<<<(?P<grid>\(\d[\d,]{0,40}\),\(\d[\d,]{0,40}\))>>>",
     re.MULTILINE,
 )
+# A row of "info cuda kernels", of which one is in focus: the others have no frame.
+_ROW = re.compile(
+    r"^[* ]\s*\d{1,9}\s+\S{1,9}\s+\d{1,9}\s+\d{1,18}\s+\w{1,20}\s+0x[0-9a-fx,]{1,200}\s+"
+    r"(?P<grid>\(\d[\d,]{0,40}\))\s+(?P<block>\(\d[\d,]{0,40}\))\s+(?P<name>\S.{0,2000}?)\s*$",
+    re.MULTILINE,
+)
 _ARGUMENTS = re.compile(r"\([^()]*\)$|<.*>\(.*\)$")
 
 
@@ -93,9 +99,12 @@ def find_debugger() -> str:
 
 def parse_kernels(text: str) -> tuple[str, ...]:
     """Return the kernels that the debugger tells of: "spin_kernel <<<(1,1,1),(1,1,1)>>>"."""
+    frames = [(match["name"], match["grid"]) for match in _FRAME.finditer(text)]
+    rows = [(match["name"], f"{match['grid']},{match['block']}") for match in _ROW.finditer(text)]
+    known = {grid for _, grid in frames}
     found = [
-        f"{_ARGUMENTS.sub('', match['name'].strip())[:_LONGEST]} <<<{match['grid']}>>>"
-        for match in _FRAME.finditer(text)
+        f"{_ARGUMENTS.sub('', name.strip())[:_LONGEST]} <<<{grid}>>>"
+        for name, grid in (*frames, *(row for row in rows if row[1] not in known))
     ]
     return tuple(dict.fromkeys(found))[:_MOST_KERNELS]
 

@@ -1,11 +1,17 @@
 """NCCL's RAS service (2.24 and later, on by default): which ranks of each communicator answer, and
 how many operations each has begun, asked over its socket.
 
-The service listens in one process of the job on each machine, at localhost:28028 or where
-NCCL_RAS_ADDR says; that process asks all others. The protocol is one line each way (NCCL's
-src/ras/client.cc and client_support.cc, v2.24.3-1 to v2.30.7-1): "CLIENT PROTOCOL 2",
-"TIMEOUT 1", "SET FORMAT json" (2.28.7 and later; older ones call it an unknown command and
-answer in words), "VERBOSE STATUS". After the status the service closes the connection.
+The service listens in each process of the job, at localhost:28028 or where NCCL_RAS_ADDR says, and
+asks all others. Processes of one user share the port (SO_REUSEPORT, rasClientInitSocket), those of
+two jobs as well, and the kernel chooses who gets a connection: a process that is stopped says
+nothing, one of the other job tells of that (NCCL's manual, NCCL_RAS_ADDR). So it may be asked more
+than once.
+
+The protocol is one line each way (NCCL's src/ras/client.cc and client_support.cc, v2.24.3-1 to
+v2.32.3-1): "CLIENT PROTOCOL 2", "TIMEOUT 1", "SET FORMAT json" (2.28.7 and later; older ones call
+it an unknown command and answer in words), "VERBOSE STATUS". After the status the service closes
+the connection. "DIAGNOSTICS" (2.31) is not asked for: the processes of the job would start
+rdma_topo, lspci and dmesg for it.
 
 What is counted are the collectives that a rank has launched, by their function: not those that are
 done, and no sends. In a job at work the counts of its ranks may differ at any moment.
@@ -17,25 +23,36 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
+from ...base.addresses import is_loopback
 from ...base.identity import RankId
 from ...base.rank_facts import Collective, CollectiveLog, RankFacts
 from ...base.words import format_ranks
-from ..other_network import connect_beside, is_elsewhere
+from ..other_network import connect_beside, is_elsewhere, read_local_addresses
+from ..syscall_arguments import read_inner_id
 from .ras_answers import ALL_FUNCTIONS, Communicator, MissingRank, RasAnswer, RasRank
 
 DEFAULT_ADDRESS = ("localhost", 28028)  # NCCL_RAS_CLIENT_PORT, src/ras/ras_internal.h
 ADDRESS_VARIABLE = "NCCL_RAS_ADDR"
+_ANY = ("0.0.0.0", "::")
 LIMIT = 3.0  # seconds for the whole conversation
 _OTHERS_LIMIT = 1  # seconds that the service waits for a process which does not answer
 _CONNECT_LIMIT = 1.0
+GREETING_LIMIT = 1.0  # seconds for its first line, which it has at once
 _LONGEST_LINE = 4096
 _LARGEST = 32 << 20  # bytes: a rank is some 700 in JSON
 _MOST_NAMED = 8  # ranks in a sentence
+_Named = TypeVar("_Named", RasRank, MissingRank)
 
 
 class NoRasAnswer(ValueError):
     """What answers there is not NCCL's RAS service, or says more than it can have to say."""
+
+
+class NoGreeting(TimeoutError):
+    """Who has the connection says nothing at all: another process at the same port may."""
 
 
 # ---- the protocol --------------------------------------------------------------------------------
@@ -50,30 +67,45 @@ def find_address(environment: Mapping[str, str]) -> tuple[str, int]:
 
 def find_service(ranks: Sequence[RankFacts]) -> tuple[str, int, int | None] | None:
     """Return host and port of these ranks' service, and a process in whose network it is (None:
-    ours), where one of them listens; None without.
+    ours), where one of them listens, or where their environment names an address of another
+    machine; None without.
 
-    Nobody else's port is connected to. On each machine one process of the job has the port.
+    Nobody else's port is connected to.
     """
     for facts in ranks:
         host, port = find_address(facts.environment)
         sockets = facts.looks[-1].sockets if facts.looks else ()
         listens = any(s.state == "LISTEN" and s.local.endswith(f":{port}") for s in sockets)
         if listens:
-            pid = facts.pid if facts.pid is not None and is_elsewhere(facts.pid) else None
-            return host, port, pid
-    return None
+            return host, port, _pid_elsewhere(facts)
+    named = next((facts for facts in ranks if facts.environment.get(ADDRESS_VARIABLE)), None)
+    if named is None:
+        return None
+    (host, port), pid = find_address(named.environment), _pid_elsewhere(named)
+    ours = is_loopback(host) or host in _ANY or host in read_local_addresses(pid)
+    return None if ours else (host, port, pid)
+
+
+def _pid_elsewhere(facts: RankFacts) -> int | None:
+    """Return the process of a rank that is in another network than ours, None for another one."""
+    return facts.pid if facts.pid is not None and is_elsewhere(facts.pid) else None
 
 
 def ask_service(host: str, port: int, limit: float = LIMIT, pid: int | None = None) -> bytes:
     """Return what the service answers to VERBOSE STATUS, JSON where it can; in the network of
     process `pid`, None: in ours. Blocks for `limit` seconds at most, beside the time to look a name
-    up. Raises OSError, TimeoutError, and NoRasAnswer for another server.
+    up. Raises OSError, TimeoutError, NoGreeting, and NoRasAnswer for another server.
     """
-    deadline = time.monotonic() + limit
+    began = time.monotonic()
     with connect_beside(pid, host, port, min(limit, _CONNECT_LIMIT)) as connection:
-        talk = _Conversation(connection, deadline)
-        if not talk.ask("CLIENT PROTOCOL 2").startswith("SERVER PROTOCOL "):
+        talk = _Conversation(connection, began + min(limit, GREETING_LIMIT))
+        try:
+            greeting = talk.ask("CLIENT PROTOCOL 2")
+        except TimeoutError:
+            raise NoGreeting(f"{host}:{port} says nothing") from None
+        if not greeting.startswith("SERVER PROTOCOL "):
             raise NoRasAnswer(f"{host}:{port} is not NCCL's RAS service")
+        talk.deadline = began + limit
         talk.ask(f"TIMEOUT {_OTHERS_LIMIT}")
         talk.ask("SET FORMAT json")
         talk.send("VERBOSE STATUS")
@@ -85,7 +117,7 @@ class _Conversation:
 
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self._connection = connection
-        self._deadline = deadline
+        self.deadline = deadline
         self._rest = b""
 
     def ask(self, command: str) -> str:
@@ -116,7 +148,7 @@ class _Conversation:
         return self._connection.recv(1 << 16)
 
     def _wait(self) -> None:
-        left = self._deadline - time.monotonic()
+        left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("NCCL's RAS service did not come to an end")
         self._connection.settimeout(left)
@@ -193,12 +225,14 @@ def make_ras_logs(
     ranks: Sequence[RankFacts],
     moving: Collection[str] = (),
     world: int = 0,
+    here: Collection[str] = (),
 ) -> dict[RankId, CollectiveLog]:
     """Return for these ranks how many operations each has begun in every communicator in which not
-    all have begun as many, but those `moving`. A rank is known by its process; where all ranks of
-    the job are in a communicator, and those that are known have their own number in it, by that.
+    all have begun as many, but those `moving`. A rank is known by its process, at one of the
+    addresses `here` of its machine; where all ranks of the job are in a communicator, and those
+    that are known have their own number in it, by that.
     """
-    known = _ranks_by_pid(answer, ranks)
+    known = _ranks_by_process(answer, ranks, here)
     numbers: list[RankId] = [facts.rank for facts in ranks]
     found: dict[RankId, list[tuple[str, Collective | None, int]]] = {}
     groups: dict[str, tuple[int, ...]] = {}
@@ -223,14 +257,18 @@ def make_ras_logs(
 
 
 def find_unheard_ranks(
-    answer: RasAnswer, ranks: Sequence[RankFacts], moving: Collection[str] = (), world: int = 0
+    answer: RasAnswer,
+    ranks: Sequence[RankFacts],
+    moving: Collection[str] = (),
+    world: int = 0,
+    here: Collection[str] = (),
 ) -> dict[RankId, str]:
     """Return which of these ranks the service misses in a communicator, in words: it has no answer
     from them, or they are not, or not yet, in what the others make or have made. Ranks are known as
     in `make_ras_logs`. Where no more than half of a communicator is there it is the network that is
     silent, and nobody is in it.
     """
-    known = _ranks_by_pid(answer, ranks)
+    known = _ranks_by_process(answer, ranks, here)
     numbers: list[RankId] = [facts.rank for facts in ranks]
     found: dict[RankId, str] = {}
     for one in answer.communicators:
@@ -241,54 +279,114 @@ def find_unheard_ranks(
         whole = one.size == (world or len(numbers)) and all(
             mine == theirs for mine, theirs in members.items()
         )
-        for number, pid, words in missed:
-            rank = known.get(pid) if pid is not None else None
-            if rank is None and pid is None and members and whole and number in numbers:
-                rank = number
+        for lost, words in missed:
+            rank = known.get((lost.pid, lost.host)) if lost.pid is not None else None
+            if rank is None and lost.pid is None and members and whole and lost.rank in numbers:
+                rank = lost.rank
             if rank is not None:
                 found.setdefault(rank, f"communicator {one.name} of {one.size} {words}")
     return found
 
 
-def _find_missed(one: Communicator) -> list[tuple[int, int | None, str]]:
-    """Return rank, process and words of each rank that a communicator misses."""
+def _find_missed(one: Communicator) -> list[tuple[RasRank | MissingRank, str]]:
+    """Return each rank that a communicator misses, and in words how."""
     making = [rank for rank in one.ranks if rank.making]
-    found: list[tuple[int, int | None, str]] = []
+    found: list[tuple[RasRank | MissingRank, str]] = []
     for lost in one.missing:
         if not lost.answered:
             dead = " (considered dead)" if lost.dead else ""
-            found.append((lost.rank, lost.pid, f"has no answer from it{dead}"))
+            found.append((lost, f"has no answer from it{dead}"))
         elif making:
-            words = "is being made by the others, and it is not in it"
-            found.append((lost.rank, lost.pid, words))
+            found.append((lost, "is being made by the others, and it is not in it"))
     if found or len(making) == len(one.ranks):
         return found
-    return [(r.rank, r.pid, "is made on the others, and not yet on it") for r in making]
+    return [(rank, "is made on the others, and not yet on it") for rank in making]
 
 
-def _ranks_by_pid(answer: RasAnswer, ranks: Sequence[RankFacts]) -> dict[int, RankId]:
-    """Return these ranks by process, without numbers that processes of several machines have."""
-    hosts: dict[int, set[str]] = {}
+_ByProcess = Mapping[tuple[int | None, str], RankId]
+
+
+def _ranks_by_process(
+    answer: RasAnswer, ranks: Sequence[RankFacts], here: Collection[str]
+) -> _ByProcess:
+    """Return these ranks by process and host, as the service names these. Where it tells of none of
+    the addresses `here`, without processes whose numbers are there on several hosts: in containers
+    the first rank of each node often has the same.
+    """
+    hosts: dict[int | None, set[str]] = {}
+    for one in _list_ranks(answer):
+        hosts.setdefault(one.pid, set()).add(one.host)
+    mine = set().union(*hosts.values()) & {*here}
+    found: dict[tuple[int | None, str], RankId] = {}
+    for facts in ranks:
+        there = hosts.get(facts.pid, set()) if facts.pid is not None else set()
+        there = there & mine if mine else there
+        if len(there) == 1:
+            found[facts.pid, there.pop()] = facts.rank
+    return found
+
+
+def _list_ranks(answer: RasAnswer) -> Iterator[RasRank | MissingRank]:
     for one in answer.communicators:
-        named: list[RasRank | MissingRank] = [*one.ranks, *one.missing]
-        for rank in named:
-            if rank.pid is not None:
-                hosts.setdefault(rank.pid, set()).add(rank.host)
-    return {
-        facts.pid: facts.rank
-        for facts in ranks
-        if facts.pid is not None and len(hosts.get(facts.pid, ())) == 1
-    }
+        yield from one.ranks
+        yield from one.missing
+
+
+def is_of_others(answer: RasAnswer, pids: Collection[int]) -> bool:
+    """Return whether an answer that tells of all ranks of a job has no process of `pids`."""
+    return (
+        answer.is_whole
+        and bool(answer.communicators)
+        and not ({one.pid for one in _list_ranks(answer)} & {*pids})
+    )
+
+
+def name_processes(
+    answer: RasAnswer, outer: Mapping[int, int], here: Collection[str] = ()
+) -> RasAnswer:
+    """Return an answer with the numbers that processes of this machine, which has the addresses
+    `here`, have to us: `outer` has them by those in their container, which NCCL tells.
+    """
+    mine = {one.host for one in _list_ranks(answer)} & {*here}
+
+    def rename(one: _Named) -> _Named:
+        if one.pid is None or (mine and one.host not in mine):
+            return one
+        return replace(one, pid=outer.get(one.pid, one.pid))
+
+    return replace(
+        answer,
+        communicators=tuple(
+            replace(
+                one,
+                ranks=tuple(map(rename, one.ranks)),
+                missing=tuple(map(rename, one.missing)),
+            )
+            for one in answer.communicators
+        ),
+    )
+
+
+def find_outer_pids(ranks: Sequence[RankFacts]) -> dict[int, int]:
+    """Return the numbers that processes of these ranks have here by those that they have in their
+    container, without such as several have, or as another rank has here.
+    """
+    found: dict[int, list[int]] = {}
+    for facts in ranks:
+        if facts.pid is not None:
+            inner = read_inner_id(f"/proc/{facts.pid}/status")
+            found.setdefault(facts.pid if inner is None else inner, []).append(facts.pid)
+    return {inner: pids[0] for inner, pids in found.items() if len(pids) == 1 and inner != pids[0]}
 
 
 def _identify_ranks(
-    one: Communicator, known: Mapping[int, RankId], numbers: Collection[RankId], world: int
+    one: Communicator, known: _ByProcess, numbers: Collection[RankId], world: int
 ) -> dict[int, RankId]:
     """Return which rank of the job each rank of a communicator is, as far as that is known."""
     found = {
-        rank.rank: known[rank.pid]
+        rank.rank: known[rank.pid, rank.host]
         for rank in one.ranks
-        if rank.pid is not None and rank.pid in known
+        if (rank.pid, rank.host) in known
     }
     if found and one.size == world and all(mine == theirs for mine, theirs in found.items()):
         found.update({r.rank: r.rank for r in one.ranks if r.pid is None and r.rank in numbers})

@@ -39,6 +39,11 @@ _UNCORRECTED, _SINCE_RESET = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VO
 _VERSION = 80  # bytes, NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE
 _FABRIC_DONE = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _FABRIC_STATES = {1: "not started", 2: "in progress"}  # NVML_GPU_FABRIC_STATE_...
+_RECOVERY_FIELD = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+_RECOVERY = {  # nvmlDeviceGpuRecoveryAction_t; 0 is none
+    **{1: "a reset of the GPU", 2: "a reboot of the machine"},
+    **{3: "its traffic with other GPUs to be drained", 4: "a drain and a reset of the GPU"},
+}
 MOMENTS, PAUSE = 2, 0.2  # NVML itself looks back over a sixth of a second to one
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 # nvmlClocksThrottleReason..., those that say that something is amiss: neither idleness nor clocks
@@ -80,6 +85,13 @@ class _Fabric(ctypes.Structure):  # nvmlGpuFabricInfo_t
     _fields_ = (
         *(("cluster", ctypes.c_ubyte * 16), ("status", c_int), ("clique", c_uint)),
         ("state", c_uint),
+    )
+
+
+class _Field(ctypes.Structure):  # nvmlFieldValue_t, whose value is a union
+    _fields_ = (
+        *(("field", c_uint), ("scope", c_uint), ("at", c_ulonglong), ("took", c_ulonglong)),
+        *(("kind", c_int), ("status", c_int), ("value", c_ulonglong)),
     )
 
 
@@ -222,6 +234,14 @@ class Nvml:
         if found.state == _FABRIC_DONE and found.status:
             return f"failed ({self._error(found.status)})"
         return _FABRIC_STATES.get(found.state, "")
+
+    def recovery(self, gpu: c_void_p) -> str:
+        """Return what the driver asks for so that a GPU recovers from its errors, "" for nothing,
+        or where it does not tell (before 570).
+        """
+        found = _Field(field=_RECOVERY_FIELD)
+        self._ask("nvmlDeviceGetFieldValues", gpu, c_int(1), byref(found))
+        return "" if found.status else _RECOVERY.get(found.value & 0xFFFFFFFF, "")
 
     def moments(self, gpu: c_void_p) -> list[list[int]]:
         """Return (percent of the time, milliwatts) at some later moments."""
@@ -375,6 +395,7 @@ _QUESTIONS: dict[str, Callable[[Nvml, c_void_p], object]] = {
     "pcie_width": Nvml.pcie_width,
     "persistence": Nvml.persistence,
     "fabric": Nvml.fabric,
+    "recovery": Nvml.recovery,
     "moments": Nvml.moments,
     "driver": Nvml.driver,
 }

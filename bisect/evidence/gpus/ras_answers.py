@@ -2,7 +2,7 @@
 
 The JSON has every rank; the words only what is amiss, and of ranks that do not agree those of the
 smaller part (rasCountIsOutlier): the others are all that are not named. Written from NCCL's
-src/ras/client_support.cc, v2.24.3-1 to v2.30.7-1.
+src/ras/client_support.cc, v2.24.3-1 to v2.32.3-1.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class RasAnswer:
     communicators: tuple[Communicator, ...] = ()
     # Communicators that all their ranks are making, of which no name is told: how many, their size.
     unnamed: tuple[tuple[int, int], ...] = ()
+    is_whole: bool = False  # it has all communicators and all their ranks, as JSON does
 
 
 def parse_ras_status(data: bytes) -> RasAnswer | None:
@@ -93,7 +94,7 @@ def _parse_json(found: Mapping[str, Any]) -> RasAnswer | None:
     ]
     if not isinstance(found.get("communicators"), list):
         return None
-    return RasAnswer(_text(found.get("nccl_version")), tuple(communicators))
+    return RasAnswer(_text(found.get("nccl_version")), tuple(communicators), is_whole=True)
 
 
 _Parsed = TypeVar("_Parsed", RasRank, MissingRank)

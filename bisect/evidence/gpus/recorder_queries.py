@@ -2,10 +2,11 @@
 started for itself, or over the pipe that its owner set up.
 
 The server is a child of rank 0 and listens at port 25999 unless the job says otherwise
-(torch/distributed/debug/__init__.py). It is asked only where a process of the job has that port, by
-GET, page by page until one tells something: NCCL's recorder, that of the other backends (gloo),
-TorchComms'. Each question is a line in the log of the job's rank 0. A worker that gives no answer
-is waited for by the server itself, for 60 seconds: then there is no page in our time.
+(torch/distributed/debug/__init__.py). It is asked only where a process of the job has that port, or
+is the server by its frames. It is asked by GET, page by page until one tells something: NCCL's
+recorder, that of the other backends (gloo), TorchComms'. Each question is a line in the log of the
+job's rank 0. A worker that gives no answer is waited for by the server itself, for 60 seconds: then
+there is no page in our time.
 
 With TORCH_NCCL_DEBUG_INFO_PIPE_FILE=PREFIX (TORCH_FR_DEBUG_INFO_PIPE_FILE with other backends) a
 rank makes a FIFO PREFIX<rank>.pipe, opens it without waiting, and looks into it once a second
@@ -24,13 +25,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...base.addresses import port_of
 from ...base.identity import RankId
+from ...base.process_facts import Look
 from ...base.rank_facts import CollectiveLog, RankFacts
 from ..descriptors import read_links
-from ..external_tools import read_recorder_dump
+from ..external_tools import names_dump_place, read_recorder_dump
 from ..other_network import is_elsewhere
 from .flight_recorder import load_dump, parse_dump
 
@@ -49,20 +51,37 @@ _ANSWER = re.compile(
     re.DOTALL,
 )
 _NO_HANDLER = "404"
+_SERVERS_FILE = "torch/distributed/debug/_frontend.py"
 Logs = dict[int, CollectiveLog]
 
 
 def find_debug_server(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
     """Return host and port of the server where a process of these ranks, in our own network,
-    listens at its port, None without. Nobody else's port is connected to.
+    listens at its usual port, or is the server by its frames and listens at another one; None
+    without. Nobody else's port is connected to.
     """
-    for facts in ranks:
-        for looks in (facts.looks, *facts.children):
-            last = looks[-1] if looks and not is_elsewhere(looks[-1].pid) else None
-            for socket in last.sockets if last is not None else ():
-                if socket.state == "LISTEN" and port_of(socket.local) == str(PORT):
-                    return "localhost", PORT
+    looks = [
+        (facts, looks[-1])
+        for facts in ranks
+        for looks in (facts.looks, *facts.children)
+        if looks and not is_elsewhere(looks[-1].pid)
+    ]
+    if any(str(PORT) in _list_ports(look) for _, look in looks):
+        return "localhost", PORT
+    for facts, look in looks:
+        if any(f.file.endswith(_SERVERS_FILE) for t in look.threads for f in t.frames):
+            # A child that was forked has the sockets of its rank as well.
+            ports = _list_ports(look) - _list_ports(facts.looks[-1] if facts.looks else None)
+            if len(ports) == 1:
+                return "localhost", int(ports.pop())
     return None
+
+
+def _list_ports(look: Look | None) -> set[str]:
+    """Return the ports at which a process listens."""
+    sockets = () if look is None else look.sockets
+    ports = (port_of(one.local) for one in sockets if one.state == "LISTEN")
+    return {port for port in ports if port.isdecimal()}
 
 
 def ask_debug_pages(
@@ -162,28 +181,53 @@ def find_recorder_pipe(facts: RankFacts) -> str | None:
 
 
 def ask_recorders(
-    ranks: Sequence[RankFacts], found: dict[RankId, CollectiveLog], limit: float
+    ranks: Sequence[RankFacts],
+    found: dict[RankId, CollectiveLog],
+    limit: float,
+    silent: list[RankId] | None = None,
 ) -> None:
     """Have the recorders of these ranks dump, and put what they wrote within `limit` seconds into
-    `found`. A rank without such a pipe is left alone. Never raises. May block on a bad file system.
+    `found`, and who wrote nothing by then into `silent`. A rank without such a pipe is left alone.
+    Never raises. May block on a bad file system.
     """
     until = time.monotonic() + limit
     since = time.time() - _CLOCK_TICK
-    waiting: dict[RankId, Mapping[str, str]] = {
-        facts.rank: facts.environment
+    waiting: dict[RankId, RankFacts] = {
+        facts.rank: facts
         for facts in ranks
         if (path := find_recorder_pipe(facts)) is not None and write_byte(path)
     }
     while waiting:
         offset = time.monotonic() - time.time()
-        for rank, environment in list(waiting.items()):
-            log = read_recorder_dump(rank, environment, since, offset)
+        for rank, facts in list(waiting.items()):
+            log = read_recorder_dump(rank, facts.environment, since, offset, facts.pid)
             if log is not None:
                 found[rank] = log
                 del waiting[rank]
         if not waiting or time.monotonic() + _PAUSE > until:
-            return
+            break
         time.sleep(_PAUSE)
+    if silent is not None:
+        silent += waiting
+
+
+def read_left_dumps(
+    ranks: Sequence[RankFacts], found: dict[RankId, CollectiveLog], since: float, world: int = 0
+) -> None:
+    """Put into `found` what the recorders of these ranks left in files after `since` (wall clock),
+    when an operation timed out for instance. Where the job does not say where they dump, what is
+    there may be another job's: it counts where its first group has as many ranks as this job,
+    `world`. Never raises. May block on a bad file system.
+    """
+    offset = time.monotonic() - time.time()
+    for facts in ranks:
+        if facts.rank in found or facts.pid is None or not isinstance(facts.rank, int):
+            continue
+        log = read_recorder_dump(facts.rank, facts.environment, since, offset, facts.pid)
+        if log is not None and (
+            names_dump_place(facts.environment) or len(log.groups.get("0", ())) == world
+        ):
+            found[facts.rank] = log
 
 
 def write_byte(path: str) -> bool:

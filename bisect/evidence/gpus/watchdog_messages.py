@@ -168,7 +168,7 @@ def find_time_of_year(wall: float) -> float:
     return then.replace(year=2000, tzinfo=UTC).timestamp()
 
 
-def _is_earlier(at: float, since: float) -> bool:
+def is_earlier(at: float, since: float) -> bool:
     """Return whether a time of the year is before another one, no more than half a year apart."""
     return (at - since) % _YEAR > _YEAR / 2
 
@@ -190,7 +190,7 @@ def read_watchdog_messages(
     for line, at in zip(told, times, strict=True):
         match = _RANK.search(line)
         rank = int(match["rank"]) if match else None
-        is_known = rank in readers if at is None else since is None or not _is_earlier(at, since)
+        is_known = rank in readers if at is None else since is None or not is_earlier(at, since)
         if takes_all or is_known:
             readers.setdefault(rank, _Reader(rank)).add(line)
     found = [reader.messages() for reader in readers.values()]

@@ -267,7 +267,10 @@ class RankSide:
                 return
             place = find_place()
             local_world = place.local_world_size if place.launcher else found.world_size
+            counted = place.counted if place.launcher else is_on_one_machine(os.environ)
             local = found.rank if local_world == found.world_size else place.local_rank
+            if not counted and (named := number(os.environ, "LOCAL_RANK")) is not None:
+                local = named
             place = replace(
                 place,
                 rank=found.rank,
@@ -275,7 +278,7 @@ class RankSide:
                 world_size=found.world_size,
                 local_world_size=max(local_world, local + 1),
                 neighbours=(),
-                counted=place.counted if place.launcher else is_on_one_machine(os.environ),
+                counted=counted,
             )
             if self._is_helper:
                 self._put_the_rest()
@@ -429,7 +432,8 @@ def _become_rank(place: Place, trains: bool) -> None:
     side.install_captures(parse_classes(os.environ.get(CAPTURE_VARIABLE, "")))
     side.count_steps()
     side.listen_to_agent()
-    side.speak(place, trains, is_certain=place.launcher is not None or place.joined)
+    is_certain = place.launcher is not None or (place.joined and not _is_on_further_node(place))
+    side.speak(place, trains, is_certain)
     from .rank_output import hear_uncaught_error
 
     def failed(error: BaseException) -> None:
@@ -437,6 +441,13 @@ def _become_rank(place: Place, trains: bool) -> None:
             side.voice.failed(error)
 
     hear_uncaught_error(failed)
+
+
+def _is_on_further_node(place: Place) -> bool:
+    """Return whether a rank is of another node than the first, and has only its number there until
+    it joins the others: what Lightning's own launch starts has.
+    """
+    return not place.counted and bool(number(os.environ, "NODE_RANK"))
 
 
 def _find_starter() -> int:

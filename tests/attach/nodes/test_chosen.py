@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hangbisect.attach.jobs import Job, select_jobs
+from hangbisect.attach.job_search import select_jobs
+from hangbisect.attach.jobs import Job
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank
 

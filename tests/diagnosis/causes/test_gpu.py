@@ -190,6 +190,21 @@ def test_where_nobody_says_who_uses_a_gpu_it_is_that_of_the_local_rank(
     assert any("busy" in fact for fact in found.matched) == ours
 
 
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("The NVIDIA driver gave no answer in time: it may itself be what hangs.", "NVML does not"),
+        ("AMD's driver gave no answer in time: it may itself be what hangs.", "AMD's driver does"),
+        ("NVML does not work (libnvidia-ml.so.1: cannot open): nothing is known of GPUs.", ""),
+    ],
+)
+def test_a_driver_that_does_not_answer_is_told_from_a_library_that_is_not_there(
+    missing: str, says: str
+) -> None:
+    matched = causes_of(first(ASKS, MachineFacts(missing=(missing,))))["driver-stuck"].matched
+    assert any(says in one for one in matched) if says else len(matched) == 2
+
+
 def test_one_gpu_of_the_job_that_is_silent_is_the_driver_that_does_not_answer() -> None:
     silent = Gpu(0, "", state="silent", said="the driver gave no answer (asked for memory)")
     found = causes_of(first(ASKS, MachineFacts(gpus=(silent, Gpu(7, "NVIDIA H100", 0.0)))))

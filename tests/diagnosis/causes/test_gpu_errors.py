@@ -110,6 +110,27 @@ def test_where_nothing_is_known_of_gpus_it_is_a_guess() -> None:
     assert cause.matched[0].startswith("GPU 0000:03:00: Xid 79")
 
 
+def test_without_the_kernels_log_it_is_a_guess_that_a_gpu_to_be_reset_has_stopped() -> None:
+    on = machine(recovery="a reset of the GPU")
+    cause = causes_of(standing(on))["gpu-stopped"]
+    assert cause.level == "guess"
+    assert cause.matched[0].endswith("of rank 3: the driver asks for a reset of the GPU")
+    others = replace(on, gpus=tuple(replace(gpu, pids=(9,)) for gpu in on.gpus))
+    assert "gpu-stopped" not in causes_of(standing(others))
+
+
+@pytest.mark.parametrize(
+    ("name", "of_third", "words"),
+    [
+        ("gpu-memory-errors", {"memory_errors": 2}, "GPU 3: 2 memory errors were not corrected"),
+        ("nvlink-error", {"links_down": (2, 3)}, "GPU 3: NVLink 2, 3 is down"),
+    ],
+)
+def test_what_nvml_alone_says_is_a_guess(name: str, of_third: Any, words: str) -> None:
+    cause = causes_of(standing(machine(**of_third)))[name]
+    assert (cause.level, cause.matched[0]) == ("guess", words)
+
+
 def test_a_process_of_the_job_in_the_line_is_enough() -> None:
     line = LINES["gpu-illegal-access"].replace("pid=1234", "pid=102")
     cause = causes_of(standing(machine(*errors(line), known=False)))["gpu-illegal-access"]

@@ -105,6 +105,13 @@ def test_one_that_another_process_of_the_job_may_have_made_is_not_left_behind() 
     assert "lock-file-without-owner" not in ids(facts)
 
 
+def test_ages_that_are_told_at_different_times_are_not_compared() -> None:
+    """The last look took three seconds, and kept what was read of the file before."""
+    waits_for_it = rank(0, replace(waits(age=51.0), at=97.0), waits(age=51.0))
+    other = rank(1, replace(ALL_REDUCE, at=97.0, age=47.0), replace(ALL_REDUCE, age=53.0))
+    assert "lock-file-without-owner" in ids((job(), [waits_for_it, other]))
+
+
 def test_where_all_processes_of_the_job_wait_for_it_none_of_them_has_it() -> None:
     both = [twice(0, waits(age=40.0)), twice(1, waits(101, age=40.0))]
     assert "lock-file-without-owner" in ids((job(), both))

@@ -49,6 +49,24 @@ def test_out_of_memory_says_who_has_it() -> None:
         assert part in why, why
 
 
+@pytest.mark.parametrize(
+    ("free", "ours", "words"),
+    [
+        ("1.50 GiB", "20.00 GiB", "others, who are not named, have 58 GiB"),
+        ("1.50 GiB", "77.00 GiB", ""),
+    ],
+)
+def test_memory_of_others_who_are_not_named_is_worked_out(free: str, ours: str, words: str) -> None:
+    """In a container the driver names no process of another one."""
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
+        f"capacity of 79.10 GiB of which {free} is free. Including non-PyTorch memory, this "
+        f"process has {ours} memory in use."
+    )
+    why = causes_of(ended(text))["cuda-out-of-memory"].why
+    assert (words in why) if words else ("not named" not in why)
+
+
 def test_the_older_message_is_read_too() -> None:
     why = causes_of(ended(OLD_OOM))["cuda-out-of-memory"].why
     assert "3.91 GiB of 6.00 GiB free" in why

@@ -57,7 +57,57 @@ def unreached() -> Facts:
     return saying({0: [MEETS.format("docker0:10.0.0.1")], 2: refused, 3: refused})
 
 
-SHOWS: Shows = {"nccl-versions-differ": versions_differ, "nccl-cannot-connect": unreached}
+def variables_differ(value: str = "Tree", of: int = 3, one: object = INIT) -> Facts:
+    """All ranks have NCCL_ALGO=Ring, one has another."""
+    facts, ranks = saying({}, one)
+    return facts, [
+        replace(made, environment={**TORCHRUN, "NCCL_ALGO": value if number == of else "Ring"})
+        for number, made in enumerate(ranks)
+    ]
+
+
+SHOWS: Shows = {
+    "nccl-versions-differ": versions_differ,
+    "nccl-cannot-connect": unreached,
+    "nccl-variables-differ": variables_differ,
+}
+
+
+def test_which_variable_is_another_on_whom_is_said() -> None:
+    cause = causes_of(variables_differ())["nccl-variables-differ"]
+    assert cause.matched[0] == "NCCL_ALGO is Ring on ranks 0-2, Tree on rank 3"
+    assert cause.why.startswith("By NCCL_ALGO each rank decides")
+    assert cause.level != "guess"
+
+
+def test_one_value_on_all_or_a_variable_of_each_node_is_no_cause() -> None:
+    assert "nccl-variables-differ" not in causes_of(variables_differ("Ring"))
+    facts, ranks = variables_differ("Ring")
+    own = [
+        {"NCCL_SOCKET_IFNAME": f"eth{number % 2}", "NCCL_DEBUG_FILE": f"/tmp/{number}"}
+        for number in range(WORLD)
+    ]
+    ranks = [
+        replace(made, environment={**made.environment, **more})
+        for made, more in zip(ranks, own, strict=True)
+    ]
+    assert "nccl-variables-differ" not in causes_of((facts, ranks))
+
+
+def test_a_rank_whose_variables_nobody_could_read_is_not_without_them() -> None:
+    facts, ranks = variables_differ("Ring")
+    assert "nccl-variables-differ" not in causes_of(
+        (facts, [replace(one, environment={}) if one.rank == 1 else one for one in ranks])
+    )
+
+
+@pytest.mark.parametrize("lost", [(0, 1), (1, 2), (2, 3), (0, 3)])
+def test_with_the_variables_of_half_of_the_ranks_missing(lost: tuple[int, ...]) -> None:
+    facts, ranks = variables_differ()
+    half = [replace(one, environment={}) if one.rank in lost else one for one in ranks]
+    found = causes_of((facts, half)).get("nccl-variables-differ")
+    assert (found is None) == (3 in lost)
+    assert found is None or "Tree on rank 3" in found.matched[0]
 
 
 def test_who_has_which_version_is_said() -> None:
@@ -106,6 +156,11 @@ def test_who_sleeps_in_code_of_its_own_does_not_wait_for_nccl(made: object) -> N
     facts, ranks = made()  # type: ignore[operator]
     others = [replace(rank(one.rank, ASLEEP, environment=TORCHRUN), nccl=one.nccl) for one in ranks]
     assert not set(SHOWS) & set(causes_of((facts, others)))
+
+
+def test_variables_that_differ_keep_no_rank_asleep() -> None:
+    facts = variables_differ(one=ASLEEP)
+    assert not set(SHOWS) & set(causes_of(facts))
 
 
 @given(st.sets(st.integers(0, WORLD - 1)))

@@ -132,6 +132,24 @@ def network_between_nodes() -> Facts:
     return job(), [rank(0, sends, sends, host="n1"), rank(1, hears, hears, host="n2")]
 
 
+@pytest.mark.parametrize("others", [("ESTABLISHED", 0), ("ESTABLISHED", 4), ("", 0)])
+def test_who_asks_for_a_port_in_vain_is_named_where_other_connections_get_through(
+    others: tuple[str, int],
+) -> None:
+    """A firewall on the way to one port; where nothing gets through nobody is to blame."""
+    asked = replace(connected(FIRST_END, OTHER_END, "n2", 101, resent=5), state="SYN_SENT")
+    state, resent = others
+    first, second = FIRST_END.replace(":4", ":5"), OTHER_END.replace(":9", ":8")
+    store = [connected(first, second, "n2", 101, resent=resent)] if state else []
+    asks = look("fetch t.py:4", call="connect", descriptors=on(asked), sockets=(asked, *store))
+    hears = replace(ALL_REDUCE, sockets=())
+    ranks = [rank(0, asks, asks, host="n1"), rank(1, hears, hears, host="n2")]
+    found = judge_job(job(), ranks)
+    assert found.cause is not None
+    assert found.cause.id == "network-between-nodes"
+    assert found.ranks.culprit == ((0,) if others == ("ESTABLISHED", 0) else ())
+
+
 def hostname_is_loopback() -> Facts:
     error = "RuntimeError: Gloo connectFullMesh failed with [gloo/transport/tcp/pair.cc:144] no "
     error += "error: Connection refused, remote=[127.0.1.1]:2345"
@@ -340,6 +358,27 @@ def test_who_is_connected_to_a_server_of_one_connection_is_named_with_its_port()
     found = causes_of(connections_not_taken())["connections-not-taken"]
     assert found.why.startswith("Ranks 1,3 wait at port 9020 of rank 2")
     assert judge_job(*connections_not_taken()).ranks.culprit == (2,)
+
+
+def test_who_waits_at_such_a_server_may_be_on_other_hosts() -> None:
+    """As the nodes are joined: nobody there has the other end, but a process listens there."""
+    facts, (*ranks,) = connections_not_taken()
+    for number in (1, 3):
+        one = replace(_sent_by(number), peer_pids=(), remote=ProcessId("n2", 102))
+        sends = look("send log.py:6", call="sendto", descriptors=on(one))
+        ranks[number] = rank(number, sends, sends, host=f"n{number + 4}")
+    ranks[0], ranks[2] = replace(ranks[0], host="n4"), replace(ranks[2], host="n2")
+    found = causes_of((facts, ranks))["connections-not-taken"]
+    assert found.why.startswith("Ranks 1,3 wait at port 9020 of rank 2")
+    assert judge_job(facts, ranks).ranks.culprit == (2,)
+
+
+def test_of_two_that_wait_for_each_other_who_has_not_accepted_the_connection_is_to_blame() -> None:
+    facts, (*ranks,) = connections_not_taken()
+    ranks[3] = replace(ranks[0], rank=3)  # rank 1 alone waits at the server
+    found = judge_job(facts, ranks)
+    assert found.cause is not None
+    assert (found.ranks.culprit, found.cause.id) == ((2,), "connections-not-taken")
 
 
 def test_connections_that_a_server_has_taken_are_others() -> None:

@@ -78,3 +78,20 @@ def test_a_pipe_that_is_read_as_descriptor_0_is_its_standard_input() -> None:
     assert "its standard input (pipe:[4711])" in verdict.cause.why
     assert verdict.waits_for is not None
     assert verdict.waits_for.detail == "pipe:[4711], its standard input"
+
+
+def test_a_program_of_any_name_that_reads_the_terminal_asks_something() -> None:
+    """What bash, or a tool nobody knows, asks is seen by nobody where its output is captured."""
+    tool = look(pid=500, ppid=100, name="fetch", call="read", descriptors=TERMINAL, rung="proc")
+    one = look("Popen.wait STD/subprocess.py:1264", "<module> train.py:7", call="wait4")
+    verdict = judge_job(job(), [rank(0, one, children=((tool,),)), held(1)])
+    assert verdict.cause is not None
+    assert verdict.cause.id == "prompt"
+    assert "fetch (500)" in verdict.cause.why
+
+
+def test_a_program_that_reads_a_pipe_asks_nothing() -> None:
+    feed = (Descriptor(0, "pipe", "pipe:[9]"),)
+    tool = look(pid=500, ppid=100, name="fetch", call="read", descriptors=feed, rung="proc")
+    one = look("Popen.wait STD/subprocess.py:1264", "<module> train.py:7", call="wait4")
+    assert "prompt" not in causes_of((job(), [rank(0, one, children=((tool,),)), held(1)]))

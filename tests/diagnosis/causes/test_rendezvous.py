@@ -96,7 +96,28 @@ def store_file_not_shared() -> Facts:
     return job(), [rank(n, one, host=f"n{n}") for n in (0, 1)]
 
 
+API = "SP/torch/distributed/elastic/agent/server/api.py"
+
+
+def agent_missing_at_end() -> Facts:
+    """Its ranks have ended well, and it waits for the agent of a machine on which nothing runs."""
+    one = look(
+        "barrier SP/torch/distributed/elastic/utils/store.py:201",
+        f"SimpleElasticAgent._exit_barrier {API}:994",
+        f"SimpleElasticAgent._invoke_run {API}:938",
+        call="poll",
+    )
+    return job(notes=("nothing of the job runs on n2",)), [rank(0, one)]
+
+
+def test_agents_that_wait_at_the_end_ask_for_no_key_that_a_rank_was_to_set() -> None:
+    found = causes_of(agent_missing_at_end())
+    assert "nothing of the job runs on n2" in found["agent-missing-at-end"].why
+    assert "store-key-missing" not in found
+
+
 SHOWS: Shows = {
+    "agent-missing-at-end": agent_missing_at_end,
     "duplicate-rank": duplicate_rank,
     "more-joins-than-world": more_joins_than_world,
     "different-master": different_master,

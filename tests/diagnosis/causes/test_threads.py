@@ -75,6 +75,21 @@ def dead_producer() -> Facts:
     return job(), [rank(0, GETS), held(1)]
 
 
+def test_who_puts_into_a_full_queue_waits_for_a_thread_that_takes() -> None:
+    puts = native(
+        look(
+            "Condition.wait STD/threading.py:327",
+            "Queue.put STD/queue.py:140",
+            "RowWriter.put train.py:28",
+            args=FOREVER,
+        ),
+        *LOCK,
+    )
+    found = causes_of((job(), [rank(0, puts), held(1)]))["dead-producer"]
+    assert "is to take from its full queue" in found.why
+    assert "is to give" in causes_of(dead_producer())["dead-producer"].why
+
+
 WANTS_A_SLOT = native(
     look(
         "Condition.wait STD/threading.py:327",
