@@ -16,13 +16,13 @@ from ..base.command_words import SPAWNED, has_title, mask_numbers, number_progra
 from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
 from ..base.process_roles import number_ranks
+from ..diagnosis.process.actor_waits import put_job_thread_first
 from ..diagnosis.process.blocked_syscalls import (
     CHILD_WAIT_CALLS,
     SLEEP_CALLS,
     list_awaited_pids,
     list_connected_pids,
 )
-from ..diagnosis.process.helper_processes import put_job_thread_first
 from ..diagnosis.process.pipe_writers import reads_words_of
 from ..diagnosis.process.process_snapshot import main_kernel
 from ..dumps.facts_in_stack import RankLocals, read_rank_locals

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
-from ..base.process_facts import DeadWorker, Look
+from ..base.process_facts import DeadWorker, Look, RetriedTask
 from ..base.process_roles import find_actor, is_worker_program
 from ..base.rank_facts import RankFacts, RestartedProcess
 from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS, SLEEP_CALLS
@@ -44,10 +44,12 @@ _LONGER = 1.5  # times as long as those before it: what lives so long has come f
 
 def list_failing_actors(looks: Iterable[Look]) -> frozenset[str]:
     """Return the classes of actors of which Ray's log, as these looks have it, counts at least
-    three that died and were not told to.
+    three that died and were not told to, and the tasks that were handed in so often again.
     """
+    looks = list(looks)
     dead = Counter(one.actor for one in _list_dead(looks) if one.actor)
-    return frozenset(name for name, count in dead.items() if count >= _FEWEST_DEATHS)
+    tasks = (one.name for one in _list_retried(looks))
+    return frozenset([*(name for name, n in dead.items() if n >= _FEWEST_DEATHS), *tasks])
 
 
 def comes_in_vain(look: Look, failing: Collection[str]) -> bool:
@@ -63,6 +65,12 @@ def comes_in_vain(look: Look, failing: Collection[str]) -> bool:
 def _list_dead(looks: Iterable[Look]) -> Sequence[DeadWorker]:
     clusters = [one.ray for one in looks if one.ray is not None]
     return clusters[-1].dead if clusters else ()
+
+
+def _list_retried(looks: Iterable[Look]) -> list[RetriedTask]:
+    clusters = [one.ray for one in looks if one.ray is not None and one.ray.retried]
+    retried = clusters[-1].retried if clusters else ()
+    return [one for one in retried if one.times >= _FEWEST_DEATHS and not one.is_for_lost]
 
 
 def find_restarted(
@@ -95,6 +103,10 @@ def find_restarted(
 def _find_failing_actor(looks: Sequence[Look], age: float) -> RestartedProcess | None:
     failing = list_failing_actors(looks)
     dead = [one for one in _list_dead(looks) if one.actor in failing]
+    if not dead and (tasks := _list_retried(looks)):
+        folder = next((one.ray.folder for one in looks if one.ray), "")
+        name, times = f"ray::{tasks[-1].name}", tasks[-1].times
+        return RestartedProcess(name, 0, times, round(age, 1), file=folder, is_sure=True)
     if not dead:
         return None
     last = dead[-1]

@@ -96,8 +96,11 @@ POLLING_THREADS = frozenset({"TP_SHM_reactor", "TP_IBV_reactor"})
 
 # Threads of Python that serve a library alone, by the names that it gives them: they hear from its
 # own servers as long as the process lives, and no step waits for them (ray/_private/worker.py and
-# gc_collect_manager.py: errors and output of workers, garbage collection).
-SERVICE_THREADS = frozenset({"ray_listen_error_messages", "ray_print_logs", "PythonGCThread"})
+# gc_collect_manager.py: errors and output of workers, garbage collection; distributed/utils.py and
+# profile.py of Dask: the loop by which its processes are in touch, what is sampled of threads).
+SERVICE_THREADS = frozenset(
+    {"ray_listen_error_messages", "ray_print_logs", "PythonGCThread", "IO loop", "Profile"}
+)
 
 FUNCTIONS = (
     # locks on files

@@ -304,6 +304,26 @@ class DeadWorker:
     detail: str  # in Ray's words
     pid: int | None = None
     actor: str = ""  # the class of the actor that it ran
+    comes_again: bool = False  # Ray starts another one in its place
+
+
+@dataclass(frozen=True)
+class ResourceHolder:
+    """A worker of Ray that has resources of its node, as the raylet wrote."""
+
+    pid: int
+    name: str  # the class of an actor, or a task
+    resources: tuple[tuple[str, float], ...] = ()  # those of a placement group by their plain names
+
+
+@dataclass(frozen=True)
+class RetriedTask:
+    """A task that a driver has handed in again, as its log has it."""
+
+    name: str
+    times: int
+    is_for_lost: bool = False  # what it had given was lost, as with its node
+    resources: str = ""  # that it asks for, in Ray's words
 
 
 @dataclass(frozen=True)
@@ -318,6 +338,8 @@ class RayCluster:
     node: str = ""  # the name of this one
     has: tuple[tuple[str, float], ...] = ()  # its resources
     dead: tuple[DeadWorker, ...] = ()
+    holders: tuple[ResourceHolder, ...] = ()
+    retried: tuple[RetriedTask, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,7 @@ _SERVICE = re.compile(
 _MANAGERS = (
     "_AutoscalingCoordinatorActor|AutoscalingRequester|PlacementGroupCleaner|SynchronizationActor"
     "|DatasetManager|PreemptionWatcher|_StatsActor|JobSupervisor|DashboardAgent|RuntimeEnvAgent"
+    "|ServeController|ProxyActor"
 )
 _SERVICE_TITLE = re.compile(
     rf"^(?:ray::(?:IDLE\w*|SPILL\w*|RESTORE\w*|(?:{_MANAGERS})(?:\.\w+)?)$|ray-dashboard\b)"
@@ -157,6 +158,16 @@ RAYLET = "raylet"  # as the kernel has the name of the process (comm)
 # The kernel's names of processes of which one is there wherever Ray runs.
 RAY_NAMES = (RAYLET, "gcs_server")
 RAY_SERVICES = frozenset(RAY_NAMES)
+
+
+# As a worker of Dask calls itself (distributed/nanny.py, WorkerProcess._run). Its main thread is an
+# event loop, which tells the scheduler twice a second what it uses; tasks run in other threads.
+DASK_WORKER = "dask worker"
+
+
+def is_dask_worker(words: Sequence[str]) -> bool:
+    """Return whether a process is a worker of Dask, as its title says."""
+    return bool(words) and words[0].startswith(DASK_WORKER)
 
 
 def is_worker_program(program: str) -> bool:

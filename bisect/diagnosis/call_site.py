@@ -15,6 +15,7 @@ from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import CheckpointPlace, Ranks, Wait, Where
 from .case import Case, reached_checkpoint
+from .process.actor_waits import is_between_calls
 from .process.blocked_syscalls import SLEEP_CALLS
 from .process.frames import (
     dotted_name,
@@ -25,7 +26,6 @@ from .process.frames import (
     module_of,
     unqualified_name,
 )
-from .process.helper_processes import is_between_calls
 from .process.process_snapshot import ProcessSnapshot
 from .process.public_calls import EntryPoint, find_entry_points
 from .rank_waits import sort_by_telling

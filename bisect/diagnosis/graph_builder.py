@@ -15,6 +15,7 @@ from ..base.verdict_facts import Wait, WaitKind
 from ..base.words import AWAITED
 from .case import Case
 from .graph_drawing import GraphDrawing
+from .process.actor_waits import find_asked_methods, waits_for_ray
 from .process.blocked_syscalls import (
     CHILD_WAIT_CALLS,
     WRITE_CALLS,
@@ -27,7 +28,6 @@ from .process.blocking_reason import (
     find_blocking_reason_of_child,
 )
 from .process.frames import format_innermost_frame
-from .process.helper_processes import find_asked_methods, waits_for_ray
 from .process.loop_waits import format_loop
 from .process.pipe_writers import find_writers, only_main_thread_acts
 from .process.process_snapshot import (

@@ -197,6 +197,8 @@ def describe_listening(looks: Iterable[Look], store_port: str = "") -> str:
             for one in look.sockets
             if one.state == "LISTEN" and not (store_port and one.local.endswith(f":{store_port}"))
         ]
+        if look.ray is not None:  # at one port each driver and worker of Ray hears from others
+            listening = listening[1:]
         if listening and waits_for_requests(look):
             return f"process {look.pid} ({look.name}) listens at {listening[0]}"
     return ""

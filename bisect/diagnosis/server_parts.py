@@ -154,8 +154,8 @@ def _find_titled_part(first: int, case: Case, graph: WaitGraph) -> _Part | None:
     way, pid = list[int](), first
     while pid in known and pid not in way:
         way.append(pid)
-        following = links.get(ProcessId(facts.host, pid))
-        pid = following.pid if following is not None and following.host == facts.host else 0
+        following = links.get(ProcessId(facts.host, pid), ())
+        pid = next((one.pid for one in following if one.host == facts.host), 0)
     parts = [pid for pid in way if has_title(known[pid][-1].command)]
     view = merge_looks(known[way[-1]]) if way else None
     if others or len(parts) < len(way) or view is None or view.running:

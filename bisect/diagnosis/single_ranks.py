@@ -14,9 +14,9 @@ from ..base.process_facts import Frame, Look, Thread
 from ..base.process_roles import LONGEST_NAME, TITLE, find_actor, is_service, runs_method
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait, WaitKind
+from .process.actor_waits import find_asked_actor, waits_for_ray
 from .process.blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .process.frames import format_frame, format_innermost_frame
-from .process.helper_processes import find_asked_actor, waits_for_ray
 from .process.process_snapshot import (
     ProcessSnapshot,
     ProcessTable,

@@ -111,22 +111,22 @@ class WaitGraph:
         """All edges."""
         return tuple(link.edge for link in self.links.values())
 
-    def list_awaited(self) -> dict[ProcessId, ProcessId]:
-        """Return by process the next one for which it waits, as the edges lead there: at once, or
-        by the one thing between them (a pipe, a connection, a lock). Of several the last one that
-        was drawn.
+    def list_awaited(self) -> dict[ProcessId, list[ProcessId]]:
+        """Return by process the next ones for which it waits, as the edges lead there: at once, or
+        by the one thing between them (a pipe, a connection, a lock); those first that were drawn
+        last.
         """
         behind = {
             edge.source: process
             for edge in self.edges
             if (process := self.nodes[edge.target].process) is not None
         }
-        found = {}
+        found: dict[ProcessId, list[ProcessId]] = {}
         for edge in self.edges:
             source = self.nodes[edge.source].process
             target = self.nodes[edge.target].process or behind.get(edge.target)
             if source is not None and target is not None and source != target:
-                found[source] = target
+                found.setdefault(source, []).insert(0, target)
         return found
 
     def find_wait(self, rank: RankId, look: Look) -> Wait:

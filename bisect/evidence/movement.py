@@ -22,7 +22,7 @@ from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.lazy_dataclass import dataclass
 from ..base.library_functions import POLLING_THREADS, SERVICE_THREADS, Role, has_role
 from ..base.process_facts import Descriptor, Kernel, Look, Sample, Socket, Thread
-from ..base.process_roles import RAY_SERVICES
+from ..base.process_roles import RAY_SERVICES, is_dask_worker
 from ..base.words import format_rate
 from .awaited_work import (
     find_feeders,
@@ -40,6 +40,8 @@ NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but ar
 THREAD_BULK = 64 * 1024  # of one thread of the step: the main one reads or writes, another writes
 FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MiB/s
 DISK_BULK = 4 * 1024  # really from storage
+SAMPLED_BULK = 16 * 1024  # by which a cheap reading says that a process may move
+SAMPLED_READS = 48 * 1024  # a scheduler of Dask's reads 17 KiB/s of /proc about itself
 FAULTS = 2.0  # page faults a second that waited for storage
 
 _SENDS = split_words(
@@ -63,6 +65,8 @@ def find_progress_traffic(
         net = (_network_bytes(before, after, "received"), _network_bytes(before, after, "sent"))
         # With what its children have read and written that ended meanwhile (kernel/exit.c).
         is_own = not any(map(_starts_workers, after.threads))
+        if is_dask_worker(after.command):  # its loop reads of /proc what it uses
+            waits = waited = ()
         files = files or list(
             _counter_traffic(before.sample, after.sample, (*waited, *waits), net, is_own)
         )
@@ -74,6 +78,7 @@ def _socket_traffic(
 ) -> Iterator[str]:
     old = {one.inode: one for one in before.sockets}
     calls = {one.socket.inode: name for name, one in awaited if one.socket is not None}
+    is_of_dask = is_dask_worker(after.command) or any(map(_runs_loop_of_dask, after.threads))
     for new in after.sockets:
         known = old.get(new.inode)
         received, sent = _grown_bytes(known, new)
@@ -81,6 +86,8 @@ def _socket_traffic(
             continue
         # One that was opened meanwhile may be a question asked again: only bulk counts.
         call = calls.get(new.inode) if known is not None else None
+        if is_of_dask:  # its processes tell one another what they use
+            call = None
         much = received >= (NET_RECEIVED if known is not None else NET_BULK) * seconds
         if received > 0 and received >= ONE_WAY * sent and (call or much):
             yield f"receives {format_rate(received, seconds)} from {new.peer or 'a socket'}"
@@ -88,6 +95,21 @@ def _socket_traffic(
         much = sent >= NET_BULK * seconds
         if sent > 0 and sent >= ONE_WAY * received and (call in _SENDS or much):
             yield f"sends {format_rate(sent, seconds)} to {new.peer or 'a socket'}"
+
+
+_LOOPS_OF_DASK = (
+    ("/distributed/utils.py", "LoopRunner"),
+    ("/distributed/nanny.py", "WorkerProcess"),
+)
+
+
+def _runs_loop_of_dask(thread: Thread) -> bool:
+    """Return whether a thread is the loop of a client of Dask's, of its scheduler or a worker."""
+    return any(
+        one.file.endswith(file) and name in one.name
+        for one in thread.frames
+        for file, name in _LOOPS_OF_DASK
+    )
 
 
 def _grown_bytes(old: Socket | None, new: Socket) -> tuple[int, int]:
@@ -233,7 +255,9 @@ def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
         code = ((f.file, f.name.rpartition(".")[2], f.line) for f in thread.frames if not f.native)
         # A function that calls itself for its next try (urllib3's urlopen) gets nowhere by that.
         frames = _without_tries(tuple(line for line, _ in groupby(code)))
-        if not frames:
+        if not frames or (thread.name in SERVICE_THREADS and not every):
+            continue
+        if _runs_loop_of_dask(thread) and not every:  # by which its processes are in touch
             continue
         if thread.os_id == look.pid or thread is look.main:
             yield "main", frames
@@ -468,13 +492,13 @@ def compare_samples(before: Sample, after: Sample) -> str:
     share = measure_cpu_share(before, after)
     if share >= 0.05:
         return f"uses {share:.0%} of a core".replace("%", " %")
-    for verb, old, new in (
-        ("reads", before.read, after.read),
-        ("writes", before.written, after.written),
-        ("receives", before.received or 0, after.received or 0),
-        ("reads", before.disk_read, after.disk_read),
+    for verb, old, new, least in (
+        ("reads", before.read, after.read, SAMPLED_READS),
+        ("writes", before.written, after.written, SAMPLED_BULK),
+        ("receives", before.received or 0, after.received or 0, SAMPLED_BULK),
+        ("reads", before.disk_read, after.disk_read, SAMPLED_BULK),
     ):
-        if new - old >= 16384 * seconds:
+        if new - old >= least * seconds:
             return f"{verb} {format_rate(new - old, seconds)}"
     return ""
 

@@ -10,13 +10,15 @@ opens these files may block with their disk: call it with a limit.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base import process_roles
-from ..base.proc import list_pids, read_stat
-from ..base.process_facts import DeadWorker, RayCluster
+from ..base.proc import Stat, list_pids, read_stat
+from ..base.process_facts import DeadWorker, RayCluster, ResourceHolder, RetriedTask
 from .descriptors import read_links
 from .kernel import read_thread
 from .process import words_of
@@ -28,7 +30,8 @@ _NO_JOB = "f" * 8
 _DRIVER_LOG = re.compile(r"^python-core-driver-[0-9a-f]+_(\d{1,7})\.log$")
 _TAIL = 1 << 16  # bytes: a status has one or two thousand
 _DEATHS_TAIL = 1 << 17
-_HEAD = 1 << 14
+_STATE = 1 << 18  # what a raylet tells of its node comes before what it counts
+_MOST_HOLDERS = 64
 _MOST_DEMANDS = 8
 _MOST_DEATHS = 16
 _STATUS = re.compile(
@@ -42,21 +45,55 @@ _HAS = re.compile(r"^InitialConfigResources: \{(.*)\}$", re.MULTILINE)
 _EXIT = re.compile(
     r"Reporting worker exit, worker id = ([0-9a-f]+), .*?exit_type = (\w+), exit_detail = ([^\n]*)"
 )
-_FAILED = re.compile(r"Actor is failed on worker ([0-9a-f]+) .*?job_id=([0-9a-f]+)")
+_IN_USE = re.compile(r"^Resource usage \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_HOLDER = re.compile(r"actor_or_task(\S*) pid=(\d+) worker_id=\w+\): \{([^}]*)\}")
+# As Ray names the resources of a placement group, and of one bundle of it.
+_OF_A_GROUP = re.compile(r"_group_(?:\d+_)?[0-9a-f]{32,}$")
+_LOST = re.compile(r"Resubmitting task that produced lost plasma object.*?, task_id=([0-9a-f]+)")
+_AGAIN = re.compile(
+    r"Will resubmit task after.*?Resources: \{([^}]*)\}.*? task_id=([0-9a-f]+), task_name=(\S+), "
+    r".*?attempt_number=(\d+)"
+)
+_FAILED = re.compile(
+    r"Actor is failed on worker ([0-9a-f]+) .*?(?:remaining_restarts = (-?\d+) )?job_id=([0-9a-f]+)"
+)
 # How a worker ends that was told to, or whose own code raised: who waits for it is told.
 _EXPECTED = ("INTENDED_USER_EXIT", "INTENDED_SYSTEM_EXIT", "USER_ERROR")
 
 
 def leave_out_services(pids: Iterable[int]) -> list[int]:
     """Return the pids without those that serve a cluster of Ray (raylet, gcs_server, agents): they
-    run no code of the job, move all the time, and what they do says nothing of it. A job without
-    Ray costs a read of each process's name.
+    run no code of the job, move all the time, and what they do says nothing of it; unless their
+    driver waits in ray.init until they are there, for a minute. A job without Ray costs a read of
+    each process's name.
     """
     pids = list(pids)
-    names = {pid: found.comm for pid in pids if (found := read_stat(pid)) is not None}
-    if not any(name in process_roles.RAY_NAMES for name in names.values()):
+    stats = {pid: found for pid in pids if (found := read_stat(pid)) is not None}
+    serves = [one for one in stats.values() if one.comm in process_roles.RAY_NAMES]
+    if not serves:
         return pids
+    if any(_is_starting(one) for one in serves):
+        return [pid for pid in pids if not process_roles.is_idle_worker(words_of(pid))]
     return [pid for pid in pids if _runs_job_code(pid, words_of(pid))]
+
+
+_STARTS = 60.0  # seconds for a cluster to start on a busy machine
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _is_starting(service: Stat) -> bool:
+    """Return whether a process of a cluster is young, and its driver, which has started it, has not
+    joined the cluster yet: the log of that is opened at the end of ray.init.
+    """
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - service.started / _TICKS
+    if age > _STARTS:
+        return False
+    try:
+        links = read_links(service.ppid)
+    except OSError:
+        return False
+    is_driver = not any(os.path.basename(word) == "ray" for word in words_of(service.ppid)[:3])
+    return is_driver and not find_logs(links)[0]
 
 
 # In which a worker of Ray waits for its first task (boost's loop, and a lock of the core worker).
@@ -147,7 +184,9 @@ def read_ray_cluster(pid: int, links: Mapping[int, str]) -> RayCluster | None:
         return None
     below = f"/proc/{pid}/root{folder}"
     status = parse_cluster_status(_read_end(f"{below}/monitor.log", _TAIL))
-    node, has = parse_node(_read_start(f"{below}/debug_state.txt", _HEAD))
+    state = _read_start(f"{below}/debug_state.txt", _STATE)
+    node, has = parse_node(state)
+    log = next(path for path in links.values() if _CORE_LOG.match(path)) if job else ""
     deaths = parse_deaths(_read_end(f"{below}/gcs_server.out", _DEATHS_TAIL), job)
     return RayCluster(
         folder=folder,
@@ -157,6 +196,8 @@ def read_ray_cluster(pid: int, links: Mapping[int, str]) -> RayCluster | None:
         node=node,
         has=has,
         dead=tuple(_add_process(below, one) for one in deaths),
+        holders=parse_holders(state),
+        retried=parse_retries(_read_end(f"/proc/{pid}/root{log}", _DEATHS_TAIL)) if log else (),
     )
 
 
@@ -186,13 +227,51 @@ def parse_node(text: str) -> tuple[str, tuple[tuple[str, float], ...]]:
     return node[1] if node else "", tuple(sorted(found))
 
 
+def parse_holders(text: str) -> tuple[ResourceHolder, ...]:
+    """Return the workers that have resources of a node, by what its raylet wrote of itself in the
+    last ten seconds; a resource of a placement group counts once, by its plain name.
+    """
+    found = []
+    section = _IN_USE.search(text)
+    for name, pid, inside in _HOLDER.findall(section[1] if section else ""):
+        resources: dict[str, float] = {}
+        for one in inside.split(", "):
+            resource, _, amount = one.rpartition(": ")
+            resource = _OF_A_GROUP.sub("", resource)
+            with contextlib.suppress(ValueError):
+                if resource != "bundle":
+                    resources[resource] = max(resources.get(resource, 0.0), float(amount))
+        if resources:
+            plain = name.removesuffix(".__init__").removesuffix("()")
+            found.append(ResourceHolder(int(pid), plain, tuple(sorted(resources.items()))))
+    return tuple(found[:_MOST_HOLDERS])
+
+
+def parse_retries(text: str) -> tuple[RetriedTask, ...]:
+    """Return the tasks that a driver has handed in again, by its log (core_worker.cc), each once,
+    with the number of its last attempt.
+    """
+    lost = {*_LOST.findall(text)}
+    found: dict[str, RetriedTask] = {}
+    for resources, task, name, number in _AGAIN.findall(text):
+        asked = resources.strip(" ,")
+        found[task] = RetriedTask(name, int(number), task in lost, asked)
+    return tuple(found.values())[-_MOST_DEATHS:]
+
+
 def parse_deaths(text: str, job: str = "") -> tuple[DeadWorker, ...]:
     """Return the workers of actors that ended and were not told to; of one `job` where that is
     known. The last ones, in their order.
     """
-    failed = {worker: of for worker, of in _FAILED.findall(text) if not job or of == job}
+    failed = {
+        worker: left not in ("", "0")
+        for worker, left, of in _FAILED.findall(text)
+        if not job or of == job
+    }
     found = [
-        DeadWorker(worker, kind, detail.partition(" Some common causes")[0])
+        DeadWorker(
+            worker, kind, detail.partition(" Some common causes")[0], comes_again=failed[worker]
+        )
         for worker, kind, detail in _EXIT.findall(text)
         if worker in failed and kind not in _EXPECTED
     ]
@@ -213,7 +292,7 @@ def _add_process(folder: str, one: DeadWorker) -> DeadWorker:
         pid = int(end) if end.isascii() and end.isdigit() else pid
         told = re.search(r"^:actor_name:(.+)$", _read_start(f"{folder}/{name}", 4096), re.MULTILINE)
         actor = told[1].strip() if told else actor
-    return DeadWorker(one.worker, one.kind, one.detail, pid, actor)
+    return DeadWorker(one.worker, one.kind, one.detail, pid, actor, one.comes_again)
 
 
 def _read_start(path: str, size: int) -> str:

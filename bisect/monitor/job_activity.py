@@ -288,7 +288,11 @@ class EndedChildren:
             elif child.words and now - child.since < _OPENS_LOGS and about.state not in "ZX":
                 child.words = tuple(words_of(pid))  # it may take a title
             elif about.state not in "ZX" and child.kind[1][:1] and child.is_of_ray:
-                child.kind = _read_kind(pid, about.ppid)  # its title says in which method it is
+                kind = _read_kind(pid, about.ppid)  # its title says in which method it is
+                if kind != child.kind:  # a worker may have been idle for long before this task
+                    child.kind, child.since = kind, now
+                if child.life is None and child.kind in self._ends:
+                    child.life = open_life(pid, about.started)
             if child.name != about.comm or pid not in self._living:
                 child.name = about.comm
                 self._note_client(pid, about.comm)
@@ -325,6 +329,8 @@ class EndedChildren:
         actor = find_actor(child.kind[1])
         ends.name, ends.pid = f"{TITLE}{actor}" if actor else child.name, pid
         ends.is_cut |= runs_method(actor) or _is_in_a_task(child.kind[1])
+        # Between two tasks a worker has no name, and an actor is not killed by a signal (ray.kill).
+        ends.is_cut |= bool(actor) and child.status not in _NO_ERRORS and (child.status or 0) < 0
         ends.status = child.status if child.status not in _NO_ERRORS else ends.status
         written = time.time() - (now - child.since) - _SAME_TIME
         with contextlib.suppress(TimeoutError, OSError):

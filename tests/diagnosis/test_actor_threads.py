@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.process_facts import Look, Thread
-from hangbisect.diagnosis.process.helper_processes import put_job_thread_first
+from hangbisect.base.process_facts import Look, RayCluster, Socket, Thread
+from hangbisect.diagnosis.process.actor_waits import put_job_thread_first
+from hangbisect.diagnosis.proof_of_hang import describe_waiting_for_work
 from hangbisect.diagnosis.snapshot import Snapshot
 
 from .made_up import look, rank, stack
@@ -81,3 +82,97 @@ def test_of_several_actors_one_that_stands_still_by_itself_is_waited_for() -> No
     assert awaited(idle, asks) == "Rollout.epoch"
     assert awaited(idle, asks, blocks) == "Server.register"
     assert awaited(idle, asks, blocks, stuck) == "Worker.load"
+
+
+TRIAL = (
+    "Condition.wait STD/threading.py:331",
+    "Queue.get STD/queue.py:180",
+    "FunctionTrainable.step SP/ray/tune/trainable/function_trainable.py:128",
+    "actor_method_executor SP/ray/_private/function_manager.py:740",
+    *LOOP,
+)
+
+
+def test_the_thread_of_a_trial_stands_for_the_one_that_waits_for_it_in_a_library_of_rays() -> None:
+    seen = worker(TRIAL, (*GETS, "objective train.py:27"), title="ray::ImplicitFunc.train")
+    assert names(put_job_thread_first(seen))[-1] == "objective"
+
+
+def test_the_thread_of_a_task_stands_for_the_loop_of_a_worker_of_dask() -> None:
+    idle = ("EpollSelector.select STD/selectors.py:468",)
+    title = "dask worker [tcp://127.0.0.1:36483]"
+    assert names(put_job_thread_first(worker(idle, ("encode train.py:9",), title=title))) == [
+        "encode"
+    ]
+    resting = worker(idle, ("_worker SP/distributed/threadpoolexecutor.py:51",), title=title)
+    assert put_job_thread_first(resting) is resting
+
+
+def awaited_by(driver: Look, *workers: Look) -> str:
+    """Return whom a driver waits for, of these processes below it."""
+    below = tuple((replace(one, pid=300 + n, ppid=100),) for n, one in enumerate(workers))
+    (wait,) = Snapshot([rank(0, driver, children=below)]).waits.values()
+    assert wait is not None
+    return wait.process or ""
+
+
+STUCK = worker(("look_up train.py:21", *LOOP), title="ray::MapBatches(add_features)")
+BETWEEN = worker(LOOP, title="ray::Cache")
+
+
+def test_a_driver_inside_of_a_library_of_rays_waits_for_a_task_at_work() -> None:
+    frames = (
+        "OpState.get_output_blocking SP/ray/data/_internal/execution/streaming_executor_state.py:5",
+        "Dataset.materialize SP/ray/data/dataset.py:7957",
+    )
+    sleeps = look(*frames, "main train.py:33", call="clock_nanosleep", pid=100)
+    assert awaited_by(sleeps, BETWEEN, STUCK) == "MapBatches(add_features)"
+    assert awaited_by(sleeps, BETWEEN) == ""
+    own = look("main train.py:33", call="clock_nanosleep", pid=100)  # it sleeps itself
+    assert awaited_by(own, STUCK) == ""
+
+
+def test_a_loop_of_a_driver_waits_for_an_actor_in_a_method() -> None:
+    frames = (
+        "EpollSelector.select STD/selectors.py:468",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+        "run STD/asyncio/runners.py:190",
+        "main train.py:37",
+    )
+    awaits = look(*frames, call="epoll_wait", pid=100, ray=RayCluster(folder="/tmp/ray/logs"))
+    answers = worker(LOOP, title="ray::Rollout.generate")
+    assert awaited_by(awaits, BETWEEN, answers) == "Rollout.generate"
+    assert awaited_by(replace(awaits, ray=None), answers) == ""  # no driver
+
+
+def test_the_port_at_which_a_driver_of_ray_is_answered_makes_it_no_server() -> None:
+    frames = (
+        "EpollSelector.select STD/selectors.py:468",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+    )
+    hears = Socket(7, "tcp6", "[::]:41337", "", "LISTEN")
+    one = look(*frames, call="epoll_wait", pid=100, sockets=(hears,))
+    assert describe_waiting_for_work([rank(0, one)])
+    driver = replace(one, ray=RayCluster(folder="/tmp/ray/logs"))
+    assert describe_waiting_for_work([rank(0, driver)]) == ""
+    serves = replace(driver, sockets=(hears, Socket(8, "tcp", "0.0.0.0:8000", "", "LISTEN")))
+    assert describe_waiting_for_work([rank(0, serves)])
+
+
+def test_a_library_that_polls_waits_for_the_only_process_below_it_in_the_jobs_code() -> None:
+    polls = look(
+        "Job.wait SP/submitit/core/core.py:401", "main train.py:21", call="clock_nanosleep", pid=100
+    )
+    reads = look("count train.py:13", "_submit SP/submitit/core/_submit.py:11", call="openat")
+    rests = look("Controller.wait SP/submitit/local/local.py:366", call="clock_nanosleep")
+    assert awaited_by(polls, rests, replace(reads, name="python3")) == "python3"
+    assert awaited_by(polls, rests) == ""
+    assert awaited_by(polls, reads, look("pack train.py:44", call="openat")) == ""
+
+
+def test_an_async_method_that_blocks_is_one_under_uvloop_too() -> None:
+    wrapper = "async_span_wrapper.<locals>._resume_span SP/ray/util/tracing/tracing_helper.py:530"
+    blocks = worker((*GETS, "Server.launch train.py:44", wrapper), title="ray::Server.register")
+    asks = worker((*GETS, "Rollout.epoch train.py:28", *LOOP), title="ray::Rollout.epoch")
+    gets = look(*GETS, "main train.py:50", pid=100)
+    assert awaited_by(gets, asks, blocks) == "Server.register"

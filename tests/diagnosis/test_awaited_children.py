@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look
+from hangbisect.base.process_facts import Descriptor, FileLock, Frame, Look, Thread
 from hangbisect.base.verdict_facts import Cause
 from hangbisect.diagnosis.process.helper_processes import is_idle_worker
 from hangbisect.diagnosis.process.merged_stacks import find_role
@@ -295,3 +295,36 @@ def test_whose_only_executor_has_processes_waits_for_one_of_these() -> None:
     cause = cause_of(one, works)
     assert cause is not None
     assert cause.id == "file-lock-held"
+
+
+def test_a_process_that_waits_for_its_parent_too_is_followed_to_what_it_has_started() -> None:
+    """A kernel of a notebook that is busy in a cell, say, and hears from its client as well."""
+    kernel = process(501, 100, receives(0, unix(100, 61), unix(502, 63)))
+    cause = cause_of(ASKS, kernel, LOADS)
+    assert cause is not None
+    assert cause.id == "file-lock-held"
+    assert "(502)" in cause.why
+
+
+def test_of_a_worker_of_dask_the_thread_of_its_task_tells_where_it_stands_still() -> None:
+    waits = look(
+        "Event.wait STD/threading.py:629",
+        "sync SP/distributed/utils.py:452",
+        "Client.gather SP/distributed/client.py:2538",
+        "main train.py:28",
+        pid=100,
+    )
+    title = ("dask worker [tcp://127.0.0.1:36483]",)
+    loop = Thread(301, "loop", False, False, stack("<module> <string>:1"))
+    task = look("count_all train.py:21", "encode train.py:17", pid=300, ppid=100)
+    task = replace(task, command=title, name=title[0], threads=(loop, *task.threads))
+    resting = replace(task, pid=302, threads=(replace(loop, os_id=302),))
+    cause = cause_of(waits, resting, task)
+    assert cause is not None
+    assert "count_all (train.py:21)" in cause.why
+    locked = ("sync SP/distributed/utils.py:452", "write train.py:12")
+    other = Thread(299, "MainThread", False, False, stack(*locked))
+    turn = replace(task, pid=299, threads=(loop, other), kernel=(replace(task.kernel[0], tid=299),))
+    cause = cause_of(waits, turn, task)
+    assert cause is not None
+    assert "count_all (train.py:21)" in cause.why

@@ -514,3 +514,27 @@ def test_what_ray_says_of_its_workers_is_no_answer() -> None:
     others = replace(told, peer_names=("python",))
     looks = [recv(0, 0, 0, others, call="futex"), recv(1, 9000, 10, others, call="futex")]
     assert describe_movement(looks)
+
+
+def test_what_a_worker_of_dask_tells_its_scheduler_twice_a_second_is_no_progress() -> None:
+    run = "LoopRunner._start_unlocked.<locals>.run_loop"
+    loop = Thread(PID + 1, "IO loop", False, False, (Frame(run, "/x/distributed/utils.py", 574),))
+
+    def told(at: float, received: int, *threads: Thread) -> Look:
+        return replace(recv(at, received, 10), threads=(thread(7), *threads))
+
+    assert describe_movement([told(1, 1000), told(2, 1823)]) != ""
+    assert describe_movement([told(1, 1000, loop), told(2, 1823, loop)]) == ""
+    assert describe_movement([told(1, 1000, loop), told(2, 9000, loop)]) != ""
+
+
+def test_the_loop_of_dask_goes_through_code_of_its_own_all_the_time() -> None:
+    def told(at: float, line: int, name: str, file: str) -> Look:
+        inner = Frame("_run_callback", "/x/tornado/ioloop.py", line)
+        loop = Thread(PID, "MainThread", False, False, (inner, Frame(name, file, 9)))
+        return replace(seen(at), threads=(loop,))
+
+    worker = ("WorkerProcess._run", "/x/distributed/nanny.py")
+    assert describe_movement([told(1, 705, *worker), told(2, 758, *worker)]) == ""
+    own = ("serve", "/home/me/serve.py")
+    assert describe_movement([told(1, 705, *own), told(2, 758, *own)]) != ""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 from hangbisect.base.proc import Stat
-from hangbisect.base.process_facts import Kernel, Syscall
+from hangbisect.base.process_facts import Kernel, ResourceHolder, RetriedTask, Syscall
 from hangbisect.evidence import ray_cluster
 from hangbisect.evidence.ray_cluster import (
     find_logs,
     parse_cluster_status,
     parse_deaths,
+    parse_holders,
     parse_node,
+    parse_retries,
     read_ray_cluster,
 )
 
@@ -133,3 +137,81 @@ def test_a_worker_of_ray_without_work_is_left_out_unless_it_is_in_a_hook(
     monkeypatch.setattr(ray_cluster, "words_of", lambda pid: ["ray::IDLE"])
     monkeypatch.setattr(ray_cluster, "read_thread", read_thread)
     assert ray_cluster.leave_out_services(calls) == [202]
+
+
+IN_USE = (
+    "Number of spilled unschedulable leases: 0\nResource usage {\n"
+    "    - (language=PYTHON actor_or_taskEnvironment.__init__ pid=6913 worker_id=785d): "
+    "{CPU_group_00d9f6ce0ba0fa90671256289e7401000000: 1, "
+    "bundle_group_00d9f6ce0ba0fa90671256289e7401000000: 0.001}\n"
+    "    - (language=PYTHON actor_or_taskTrainer.__init__ pid=6830 worker_id=bbc6): "
+    "{CPU_group_0_00d9f6ce0ba0fa90671256289e7401000000: 1, GPU: 2, "
+    "CPU_group_00d9f6ce0ba0fa90671256289e7401000000: 1}\n}\n"
+    "Backlog Size per scheduling descriptor :{workerId: num backlogs}:\n"
+)
+
+
+def test_a_raylet_tells_who_has_its_resources() -> None:
+    assert parse_holders(NODE + IN_USE) == (
+        ResourceHolder(6913, "Environment", (("CPU", 1.0),)),
+        ResourceHolder(6830, "Trainer", (("CPU", 1.0), ("GPU", 2.0))),
+    )
+    assert parse_holders(NODE) == ()
+
+
+def again(name: str, task: str, number: int) -> str:
+    return (
+        "[2026-11-28 22:29:57,566 I 1 9] core_worker.cc:5147: Will resubmit task after a 0ms "
+        "delay: "
+        "Type=NORMAL_TASK, Resources: {disk: 1, CPU: 1, }, function_descriptor="
+        f"{{function_name={name}}}, task_id={task}, task_name={name}, job_id=01000000, "
+        f"max_retries=-1, depth=1, attempt_number={number}, dependencies={{}}\n"
+    )
+
+
+def test_a_driver_tells_which_tasks_it_has_handed_in_again_and_why() -> None:
+    lost = (
+        "[2026-11-28 22:29:05,559 I 1 9] task_manager.cc:526: Resubmitting task that produced lost "
+        "plasma object, attempt #0: Type=NORMAL_TASK, Resources: {disk: 1, CPU: 1, }, "
+        "function_descriptor={}, task_id=c267, task_name=load\n"
+    )
+    text = again("preprocess", "b151", 1) + again("preprocess", "b151", 2) + lost
+    assert parse_retries(text + again("load", "c267", 1)) == (
+        RetriedTask("preprocess", 2, False, "disk: 1, CPU: 1"),
+        RetriedTask("load", 1, True, "disk: 1, CPU: 1"),
+    )
+
+
+def test_an_actor_that_may_be_restarted_comes_again() -> None:
+    text = EXIT.format(worker="94e8", kind="SYSTEM_ERROR", job="0100")
+    (dead,) = parse_deaths(text)
+    assert not dead.comes_again
+    (again,) = parse_deaths(text.replace("remaining_restarts = 0", "remaining_restarts = -1"))
+    assert again.comes_again
+
+
+def test_while_a_driver_waits_in_ray_init_the_services_that_it_starts_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    ticks = os.sysconf("SC_CLK_TCK")
+    words = {100: ["python", "train.py"], 201: ["/x/ray/core/src/ray/raylet/raylet"]}
+    links: dict[int, str] = {}
+
+    def leave_out(age: float) -> list[int]:
+        stats = {
+            100: Stat("python", "S", 1, 0, 0, 5),
+            201: Stat("raylet", "S", 100, 0, 0, int((now - age) * ticks)),
+        }
+        monkeypatch.setattr(ray_cluster, "read_stat", stats.get)
+        return ray_cluster.leave_out_services(stats)
+
+    monkeypatch.setattr(ray_cluster, "words_of", lambda pid: words[pid])
+    monkeypatch.setattr(ray_cluster, "read_links", lambda pid: links)
+    assert leave_out(5.0) == [100, 201]
+    assert leave_out(300.0) == [100]  # it is not there by now
+    links[7] = f"/tmp/ray/session_1/logs/python-core-driver-01000000{'f' * 48}_100.log"
+    assert leave_out(5.0) == [100]  # the driver has joined
+    links.clear()
+    words[100] = ["python", "/usr/bin/ray", "start", "--block"]
+    assert leave_out(5.0) == [100]

@@ -11,8 +11,14 @@ from collections.abc import Iterator, Mapping
 from ...base.lazy_dataclass import dataclass
 from ...base.process_facts import DeadWorker, Look, RayCluster
 from ...base.process_roles import find_actor, runs_method
-from ..process.frames import format_frame
-from ..process.helper_processes import find_asked_methods, find_blocked_coroutine, waits_for_ray
+from ..process.actor_waits import (
+    find_asked_methods,
+    find_blocked_coroutine,
+    is_idle_loop,
+    is_inside_ray,
+    waits_for_ray,
+)
+from ..process.frames import format_frame, frame_owner
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import frame_in, makes_a_group
 
@@ -48,11 +54,28 @@ def _others_wait_elsewhere(scene: Scene) -> Found | None:
 
 def _ray_waits(scene: Scene) -> Found | None:
     """A process waits for an answer of Ray (ray.get, ray.wait)."""
-    if scene.view is None or not waits_for_ray(scene.view.frames):
+    if scene.view is None:
         return None
+    if not waits_for_ray(scene.view.frames):
+        return _find_wait_elsewhere(scene)
     asked = ", ".join(find_asked_methods(scene.view.frames)[:_MOST_NAMED])
     words = "it waits in ray.get or ray.wait for an answer of Ray" + (f": {asked}" if asked else "")
     return Found(words, {"place": _find_caller(scene)})
+
+
+def _find_wait_elsewhere(scene: Scene) -> Found | None:
+    """It waits for actors or tasks of Ray in a library of Ray's, or by an event loop."""
+    wait, view = scene.verdict.waits_for, scene.view
+    if view is None or find_actor(view.look.command):
+        return None
+    if is_inside_ray(view.frames):
+        place = _find_caller(scene)
+        return Found(f"it waits in {place} for actors and tasks of Ray", {"place": place})
+    names = {one.pid: find_actor(one.command) for one in scene.children}
+    if view.look.ray is not None and wait is not None and names.get(wait.pid or 0):
+        words = f"it awaits an answer of Ray: {names[wait.pid or 0]}"
+        return Found(words, {"place": _find_caller(scene)})
+    return None
 
 
 _MOST_NAMED = 4  # methods and tasks
@@ -108,8 +131,10 @@ def _list_rank_looks(scene: Scene) -> list[Look]:
 
 
 def _somebody_works(scene: Scene) -> Found | None:
-    """An actor or a task of Ray is in a method."""
+    """An actor of Ray is in a method, and does not wait for Ray itself."""
     for look in scene.children:
+        if look.main is not None and waits_for_ray(look.main.frames):
+            continue
         if runs_method(actor := find_actor(look.command)):
             return Found(f"{actor} ({look.pid}) is at work")
     return None
@@ -126,8 +151,23 @@ def _waits_for_place(scene: Scene) -> Found | None:
     cluster = _find_cluster(scene)
     if waits is None or _somebody_works(scene):
         return None
-    told = (cluster is not None and cluster.demands) or _is_told(scene)
-    return waits if told else None
+    told = (cluster is not None and cluster.demands) or _is_told(scene) or _was_lost(scene)
+    if not told:
+        return None
+    below = [one for one in scene.children if one.main is not None and find_actor(one.command)]
+    asked = [(one, _name_asked(one)) for one in below]
+    named = [
+        f"{find_actor(one.command)} ({one.pid}) waits for {what}" for one, what in asked if what
+    ]
+    if not named:
+        return waits
+    return Found("; ".join([waits.sentence, *dict.fromkeys(named[:_MOST_NAMED])]), waits.values)
+
+
+def _name_asked(look: Look) -> str:
+    """Return in words what an actor or a task asks Ray for, as its source says, "" for nothing."""
+    frames = look.main.frames if look.main is not None else ()
+    return ", ".join(find_asked_methods(frames)[:_MOST_NAMED]) if waits_for_ray(frames) else ""
 
 
 def _head_told(scene: Scene) -> Found | None:
@@ -229,10 +269,49 @@ def _is_used(scene: Scene) -> Found | None:
     cluster = _find_cluster(scene)
     for text in cluster.demands if cluster is not None and not _lacks(scene) else ():
         assert cluster is not None
-        use = "; ".join(_explain_use(text, cluster))
+        use = "; ".join([*_explain_use(text, cluster), *_list_holders(text, cluster, scene)])
         said = f"Ray has no place yet for {text}" + (f": {use}" if use else "")
         return Found(said, {"lack": use or text})
     return None
+
+
+def _list_holders(text: str, cluster: RayCluster, scene: Scene) -> Iterator[str]:
+    """Yield in words who has what is asked for, and what that does now."""
+    bundles, _ = _parse_demand(text)
+    asked = {name for one in bundles for name, amount in one.resources.items() if amount}
+    scarce = {name for name, used, all_of in cluster.usage if used == all_of} & asked
+    looks = {one.pid: one for one in scene.children}
+    found = [
+        f"{one.name} ({one.pid}) has {', '.join(f'{amount:g} {name}' for name, amount in has)} and "
+        f"{_tell_what_it_does(looks.get(one.pid))}"
+        for one in cluster.holders
+        if (has := [pair for pair in one.resources if pair[0] in (scarce or asked)])
+    ]
+    yield from found[:_MOST_NAMED]
+    if len(found) > _MOST_NAMED:
+        yield f"and {len(found) - _MOST_NAMED} more"
+
+
+def _tell_what_it_does(look: Look | None) -> str:
+    if look is None or look.main is None:
+        return "is not below this driver"
+    if is_idle_loop(look.main.frames):
+        return "waits for its next call"
+    if asked := _name_asked(look):
+        return f"waits for {asked}"
+    own = next((one for one in look.main.frames if frame_owner(one, "") == "user"), None)
+    return f"is in {format_frame(own)}" if own is not None else "is at work"
+
+
+def _was_lost(scene: Scene) -> Found | None:
+    """What a task gave is lost, with its node for example, and Ray has handed it in once more."""
+    cluster = _find_cluster(scene)
+    lost = [one for one in cluster.retried if one.is_for_lost] if cluster is not None else []
+    if not lost:
+        return None
+    last = lost[-1]
+    words = f"what {last.name} gave is lost, and Ray makes it again: it asks for {last.resources}"
+    return Found(words, {"lack": f"{last.name} is to be run again, and wants {last.resources}"})
 
 
 def _is_told(scene: Scene) -> Found | None:
@@ -260,9 +339,10 @@ def _actor_died(scene: Scene) -> Found | None:
     """
     cluster = _find_cluster(scene)
     waits = makes_a_group(scene) or _ray_waits(scene) or scene.verdict.ranks.never_started
-    if cluster is None or not cluster.dead or not waits:
+    lost = [one for one in cluster.dead if not one.comes_again] if cluster is not None else []
+    if cluster is None or not lost or not waits:
         return None
-    dead = cluster.dead[-1]
+    dead = lost[-1]
     who, how = _format_dead(dead), f"{dead.kind}: {dead.detail}"
     return Found(f"{who} died ({how})", {"who": who, "how": how, "logs": cluster.folder})
 
@@ -275,6 +355,7 @@ CAUSES = (
             need(_waits_for_place, 0.65),
             also(_lacks, 0.6, proves=True),
             also(_is_used, 0.4),
+            also(_was_lost, 0.4),
             also(_is_told, 0.5),
         ),
         why="The job waits until Ray has what was asked for; while that is taken, or was never "

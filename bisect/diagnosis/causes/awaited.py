@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Look, Thread
+from ..process.actor_waits import is_idle_loop, waits_for_ray
 from ..process.blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..process.frames import (
     format_frame,
@@ -14,12 +15,7 @@ from ..process.frames import (
     serves_multiprocessing,
     unqualified_name,
 )
-from ..process.helper_processes import (
-    is_idle_loop,
-    is_idle_worker,
-    waits_for_ray,
-    waits_for_room,
-)
+from ..process.helper_processes import is_idle_worker, waits_for_room
 from ..process.process_snapshot import ProcessSnapshot, merge_looks
 from ..process.public_calls import find_group_wait
 from ..process.request_threads import takes_connections, waits_for_others
@@ -219,7 +215,8 @@ def _awaits_an_idle_actor(scene: Scene) -> Found | None:
 
 def _in_the_jobs_code(scene: Scene, view: ProcessSnapshot) -> str:
     """Return where a process stands in the job's own code, in any of its threads."""
-    frames = (frame for thread in view.threads for frame in thread.frames)
+    threads = sorted(view.threads, key=lambda one: one is not view.main)
+    frames = (frame for thread in threads for frame in thread.frames)
     own = scene.users_frame(frames)
     return (
         format_frame(own) if own is not None and innermost_python_frame(view.frames) != own else ""

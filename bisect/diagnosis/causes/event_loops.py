@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...base.process_facts import Thread, list_queue_sockets
+from ...base.process_roles import find_actor
 from ...base.words import format_count
 from ..process.blocked_syscalls import POLL_CALLS
 from ..process.frames import format_frame, frame_owner
@@ -128,6 +129,14 @@ def _tasks_await_one_another(scene: Scene) -> Found | None:
     return Found(f"tasks await one another: {way}", {"ring": way}) if ring else None
 
 
+def _awaits_an_actor(scene: Scene) -> Found | None:
+    """An actor or a task of Ray is in a method: its answer comes by a thread of Ray's in C++."""
+    wait = scene.verdict.waits_for
+    actors = {one.pid: find_actor(one.command) for one in scene.children}
+    name = actors.get(wait.pid or 0) if wait is not None else ""
+    return Found(f"it awaits {name}") if name else None
+
+
 def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
     """A child waits to write into what the loop has stopped to read."""
     family = [(look,) for look in scene.children]
@@ -161,6 +170,7 @@ CAUSES = (
             also(no_other_thread_works, 0.4),
             also(_its_tasks_await, 0.3),
             unless(_its_child_waits_to_be_read),
+            unless(_awaits_an_actor),
         ),
         why="Nothing is to come from outside that could wake the loop that runs {place}: what it "
         "awaits was lost, or never started ({lost}).",

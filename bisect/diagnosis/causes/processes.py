@@ -20,6 +20,7 @@ from .signs import (
     others_wait_for_it,
 )
 
+CHILD_PROGRAM = "child-program"  # the cause where nothing is known of why a program does not end
 # What an interruptible call waits in: nothing leaves it in state D but a freezer of cgroups v1.
 CHILD_PROGRAM = "child-program"
 _INTERRUPTIBLE = re.compile(

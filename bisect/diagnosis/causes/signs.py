@@ -225,8 +225,10 @@ def find_blocked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
     pid = _find_awaited_child(scene, known)
     while pid in known:
         found.append(known.pop(pid))
-        awaited = links.get(ProcessId(scene.subject.host, pid))
-        pid = awaited.pid if awaited is not None and awaited.host == scene.subject.host else None
+        awaited = links.get(ProcessId(scene.subject.host, pid), ())
+        # It may wait for the rank as well, or for another rank's.
+        own = (one.pid for one in awaited if one.host == scene.subject.host)
+        pid = next((one for one in own if one in known), None)
     return tuple(found)
 
 

@@ -27,6 +27,7 @@ from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from ...base.words import format_seconds
 from ..other_nodes import find_node_wait
+from .actor_waits import find_actor_of_driver, find_actor_of_loop, is_between_calls
 from .blocked_syscalls import (
     CHILD_WAIT_CALLS,
     LOCK_CALLS,
@@ -51,7 +52,6 @@ from .helper_processes import (
     find_giver,
     find_polled_helper,
     find_serving_child,
-    is_between_calls,
     is_halted,
 )
 from .loop_waits import (
@@ -292,6 +292,9 @@ def _find_syscall_wait(
     direct = [looks[-1] for looks in family if looks[-1].ppid == view.look.pid]
     if name in CHILD_WAIT_CALLS or waits_for_children(view.look, direct):
         return _make_child_wait(view, direct, family, around, depth)
+    actor = find_actor_of_driver(view, family)
+    if actor is not None:
+        return actor
     if name in SLEEP_CALLS:
         return _make_sleep_wait(view, family)
     if is_between_calls(view.look):
@@ -321,7 +324,10 @@ def _find_syscall_wait(
         if queue is not None:
             return queue
         place = format_innermost_frame(view.frames)
-        named = find_folder_wait(view.call, place) or find_wait_for_itself(view, family)
+        named = find_folder_wait(view.call, place)
+        if named is None and runs_event_loop(view):
+            named = find_actor_of_loop(view, family)
+        named = named or find_wait_for_itself(view, family)
         # A loop that hears itself alone is woken by threads, which may be at a connection.
         if named is None and (runs_event_loop(view) or not hears_itself_alone(view)):
             named = _find_only_socket_wait(view, pids)

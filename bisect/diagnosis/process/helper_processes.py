@@ -1,10 +1,5 @@
-"""The work that a rank waits for and that runs elsewhere: in a library's helper process, in a
-thread of an actor of Ray, in the process that spawned the ranks and feeds them. Pure.
-
-Ray runs the methods of a plain actor in the main thread of its process. Those of one with several
-threads run in others, and Ray Train runs the training function in a thread of its own
-(ray/train/v2/_internal/execution/worker_group/thread_runner.py): the main thread is in main_loop
-then, and says nothing of the job.
+"""The work that a rank waits for and that runs elsewhere: in a library's helper process, in the
+process that spawned the ranks and feeds them. Of actors of Ray actor_waits.py tells. Pure.
 
 Most parents only wait for the ends of their ranks, and have an end of each pipe all the same.
 """
@@ -13,65 +8,18 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...base.identity import ProcessId
-from ...base.library_functions import Role, has_role
 from ...base.process_facts import Frame, Look, Thread
-from ...base.process_roles import find_actor, runs_method
-from ...base.process_roles import is_idle_worker as is_idle_worker_of_ray
+from ...base.process_roles import is_dask_worker
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
+from .actor_waits import find_actor_wait, find_asked_actor, waits_for_ray
 from .blocked_syscalls import WRITE_CALLS, list_awaited_pids
-from .frames import frame_owner, runs_job_code, serves_multiprocessing, unqualified_name
-from .process_snapshot import ProcessSnapshot, ProcessTable, merge_looks, put_thread_first
-
-_LOOP = "ray/_private/worker.py"
-_RUNS_A_STEP = "/asyncio/events.py"  # of a task (Handle._run)
-_TRAINING = "worker_group/thread_runner.py"
-
-
-def is_idle_loop(frames: Iterable[Frame]) -> bool:
-    """Return whether a thread is in the loop in which a worker of Ray waits for work: ray.get and
-    ray.wait are in the same file.
-    """
-    inner = next((frame for frame in frames if not frame.native), None)
-    is_loop = inner is not None and unqualified_name(inner.name) == "main_loop"
-    return inner is not None and is_loop and inner.file.endswith(_LOOP)
-
-
-def find_blocked_coroutine(frames: Iterable[Frame]) -> Frame | None:
-    """Return the frame of the job's own coroutine, or of what it calls, that stands still in the
-    thread of an event loop and keeps that from going on; None where the loop itself waits.
-    """
-    python = [frame for frame in frames if not frame.native]
-    ran = next((n for n, one in enumerate(python) if one.file.endswith(_RUNS_A_STEP)), None)
-    inside = python[:ran] if ran is not None else ()
-    return next((one for one in inside if frame_owner(one, "") == "user"), None)
-
-
-def is_between_calls(look: Look) -> bool:
-    """Return whether a process is an actor of Ray whose main thread waits for its next call."""
-    frames = look.main.frames if look.main is not None else ()
-    return is_idle_loop(frames) and bool(find_actor(look.command))
-
-
-def put_job_thread_first(look: Look) -> Look:
-    """Return a look at an actor as if the thread that runs the job's code were its main thread; any
-    other look as it is.
-    """
-    if not find_actor(look.command) or look.main is None or not is_idle_loop(look.main.frames):
-        return look
-    others = [one for one in look.threads if one.os_id not in (None, look.pid)]
-    chosen = next((one for one in others if _trains(one)), None)
-    chosen = chosen or next((one for one in others if runs_job_code(one)), None)
-    return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
-
-
-def _trains(thread: Thread) -> bool:
-    return runs_job_code(thread) and any(one.file.endswith(_TRAINING) for one in thread.frames)
-
+from .frames import frame_owner, serves_multiprocessing, unqualified_name
+from .process_snapshot import ProcessSnapshot, ProcessTable, merge_looks
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
 _SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothing
@@ -91,6 +39,7 @@ _WORKERS = (
     ("torch/utils/data/dataloader.py", None),
     ("concurrent/futures/process.py", None),
     ("joblib/", None),
+    ("/distributed/client.py", None),  # of Dask
 )
 
 # What a worker without a task does, and who calls that where workers are a library's.
@@ -130,7 +79,7 @@ def find_serving_child(
     if worker is not None:
         return Wait("process", "", worker.pid, worker.name)
     if waits_for_ray(view.frames):
-        return _find_actor_wait(view, living)
+        return find_actor_wait(view, living)
     child = (
         _find_child_named_after_library(view, living)
         or _find_connected_child(view, living)
@@ -141,7 +90,8 @@ def find_serving_child(
 
 def find_polled_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
     """Return the wait of a process that sleeps for a moment, again and again, for a child that is
-    halted: what it looks for cannot come from there. None if no child is, or the sleep is long.
+    halted: what it looks for cannot come from there; in a library also for the only one below it
+    that is in the job's own code. None if there is none, or the sleep is long.
     """
     left = view.call.timeout if view.call is not None else None
     inner = next((f for f in view.frames if not f.native), None)
@@ -151,7 +101,28 @@ def find_polled_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     child = _find_child_named_after_library(view, _list_halted(family)) or _choose_nearest(
         _list_halted(family), view.look.pid
     )
+    child = child or (_find_only_worker(family) if by_library else None)
     return Wait("process", "", child.pid, child.name) if child else None
+
+
+def _find_only_worker(family: Sequence[Sequence[Look]]) -> Look | None:
+    """Return the process that alone of a family is in the job's own code, or the first of several
+    in the same line of it: what a library has started it for is not done. None for others.
+    """
+    working = {
+        looks[-1].pid: (looks[-1], own)
+        for looks in family
+        if looks[-1].state not in "ZX" and not is_idle_worker(looks[-1])
+        if (own := _find_own_frame(looks[-1])) is not None
+    }
+    places = {(own.file, own.name, own.line) for _, own in working.values()}
+    return working[min(working)][0] if len(places) == 1 else None
+
+
+def _find_own_frame(look: Look) -> Frame | None:
+    frames = look.main.frames if look.main is not None else ()
+    own = (one for one in frames if frame_owner(one, "") == "user")
+    return next((one for one in own if one.file != "<string>"), None)  # `python -c`
 
 
 def find_fork_server(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
@@ -296,8 +267,17 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     # A worker that waits for its next task is idle, not what is waited for; one that is halted
     # takes none.
     halted = [lk for lk in mine if is_halted(lk)]
-    working = [lk for lk in mine if not is_idle_worker(lk)]
+    working = sorted((lk for lk in mine if not is_idle_worker(lk)), key=_asks_its_cluster)
     return next(iter(halted or working or mine), None)
+
+
+def _asks_its_cluster(look: Look) -> bool:
+    """Return whether a worker of Dask waits in a task for what its cluster is to give: a lock, or
+    the result of another task.
+    """
+    frames = look.main.frames if look.main is not None and is_dask_worker(look.command) else ()
+    own = next((n for n, one in enumerate(frames) if frame_owner(one, "") == "user"), 0)
+    return any("/distributed/" in one.file for one in frames[:own])
 
 
 def _waits_for_an_executor(view: ProcessSnapshot, python: Sequence[Frame]) -> bool:
@@ -311,142 +291,6 @@ def _waits_for_an_executor(view: ProcessSnapshot, python: Sequence[Frame]) -> bo
     return pools == {_POOLS[0]}
 
 
-def waits_for_ray(frames: Sequence[Frame]) -> bool:
-    """Return whether a thread waits for what actors or tasks of Ray are to give: its innermost
-    frame is that of ray.get or ray.wait.
-    """
-    inner = next((frame for frame in frames if not frame.native), None)
-    return inner is not None and has_role(inner.file, inner.name, Role.AWAITS_ACTORS)
-
-
-def _find_actor_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait | None:
-    """Return the wait for an actor, or a task, of Ray that is in a method; None if none is: what is
-    waited for has no process yet. Which object is wanted of which actor no frame tells: of several
-    one that awaits no others itself comes first, and of these one that waits for no other rank.
-    Where all wait for others, the source says whom each has asked: the last of these it is.
-    """
-    actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
-    at_work = [
-        one for one in actors if runs_method(find_actor(one.command)) or _is_actor_at_work(one)
-    ]
-    if not at_work:
-        # Before its first task a worker may stand in a hook of the job (worker_process_setup_hook).
-        hooked = [looks[-1] for looks in family if is_idle_worker_of_ray(looks[-1].command)]
-        one = next((one for one in hooked if _is_actor_at_work(one)), None)
-        return Wait("process", "", one.pid, one.name) if one is not None else None
-    chosen = min(at_work, key=_order_actors)
-    last = _follow_calls(view.frames, at_work) if _rank_actor(chosen) >= _ASKS_OTHERS else None
-    if last is not None:
-        return Wait("process", "", last.pid, find_actor(last.command))
-    others = tuple(
-        one.pid for one in at_work if one is not chosen and _rank_actor(one) < _IDLE_ACTOR
-    )
-    return Wait("process", "", chosen.pid, find_actor(chosen.command), others=others)
-
-
-_ASKS_OTHERS = 2
-_IDLE_ACTOR = 3
-
-
-def _order_actors(one: Look) -> tuple[int, bool, int]:
-    """Return by what actors at work are put in order: first who stands still by itself."""
-    return _rank_actor(one), _meets_ranks(one), one.pid
-
-
-def _follow_calls(frames: Iterable[Frame], at_work: Sequence[Look]) -> Look | None:
-    """Return the actor at the end of the calls that the source shows, each in the method that the
-    one before it waits for; None if the first step is not known.
-    """
-    last: Look | None = None
-    left = list(at_work)
-    while True:
-        asked = find_asked_methods(frames)
-        next_ones = [one for one in left if runs_any_of(find_actor(one.command), asked)]
-        if not next_ones:
-            return last
-        last = min(next_ones, key=_order_actors)
-        left.remove(last)
-        frames = last.main.frames if last.main is not None else ()
-
-
-def find_asked_actor(view: ProcessSnapshot, others: Sequence[Look]) -> Wait | None:
-    """Return the wait of an actor of Ray that waits for Ray itself, for the one of these `others`
-    that its source asks: it is in that method; or it is the only one of the class that has it, and
-    does something else in its main thread, behind which the call waits. None for any other process,
-    and where it is not known which one it is.
-    """
-    if not find_actor(view.look.command) or not waits_for_ray(view.frames):
-        return None
-    asked = find_asked_methods(view.frames)
-    actors = {one.pid: one for one in others if one.pid != view.look.pid}
-    there = [one for one in actors.values() if runs_any_of(find_actor(one.command), asked)]
-    behind = [
-        one
-        for one in actors.values()
-        if _does_one_at_a_time(one) and _name_class(one) in {n.partition(".")[0] for n in asked}
-    ]
-    classes = [_name_class(one) for one in actors.values()]
-    behind = [one for one in behind if classes.count(_name_class(one)) == 1]
-    found = there or behind
-    if len(found) != 1:
-        return None
-    name = find_actor(found[0].command)
-    detail = "" if there else f"{asked[0]}, behind {name}"
-    return Wait("process", detail, found[0].pid, name)
-
-
-def _name_class(look: Look) -> str:
-    return find_actor(look.command).partition(".")[0]
-
-
-def _does_one_at_a_time(look: Look) -> bool:
-    """Return whether an actor is in a method, in the thread in which all of its calls run."""
-    return runs_method(find_actor(look.command)) and not any(
-        is_idle_loop(thread.frames) for thread in look.threads
-    )
-
-
-def find_asked_methods(frames: Iterable[Frame]) -> tuple[str, ...]:
-    """Return the methods of Ray's actors for whose answers a thread waits, as the source says:
-    "Buffer.add", "add" where it is not known of which class, or for a task of that name.
-    """
-    return next((one.asks for one in frames if one.asks), ())
-
-
-def runs_any_of(actor: str, methods: Iterable[str]) -> bool:
-    """Return whether an actor ("Buffer.add") is in one of these methods."""
-    if not runs_method(actor):  # a task has the name of its function
-        return bool(actor) and actor in methods
-    return any(
-        actor == one or ("." not in one and actor.rpartition(".")[2] == one) for one in methods
-    )
-
-
-def _rank_actor(look: Look) -> int:
-    """Return a number that is less for an actor that is more likely to stand still by itself: one
-    that only manages others has a method that awaits them, or its main thread is idle.
-    """
-    frames = look.main.frames if look.main is not None else ()
-    if not _is_actor_at_work(look):
-        return _IDLE_ACTOR
-    if not waits_for_ray(frames):
-        return 0
-    return 1 if find_blocked_coroutine(frames) is not None else _ASKS_OTHERS
-
-
-def _is_actor_at_work(look: Look) -> bool:
-    return look.main is not None and bool(look.main.frames) and not is_idle_loop(look.main.frames)
-
-
-def _meets_ranks(look: Look) -> bool:
-    frames = look.main.frames if look.main else ()
-    return any(
-        has_role(frame.file, frame.name, role)
-        for frame in frames
-        for role in (Role.MAKES_GROUP, Role.ASKS_STORE, Role.RUNS_COLLECTIVE)
-    )
-
-
 def is_idle_worker(look: Look) -> bool:
     """Return True for a worker that waits for its next task, and for a helper of multiprocessing's.
     In the middle of a task a worker may wait for a queue of the task's own.
@@ -454,6 +298,8 @@ def is_idle_worker(look: Look) -> bool:
     python = [f for f in (look.main.frames if look.main else ()) if not f.native]
     if _serves(look):
         return True
+    if is_dask_worker(look.command):
+        return _find_own_frame(look) is None
     waits = [n for n, f in enumerate(python[:6]) if _matches(f, _TAKES_A_TASK)]
     # What it unpickles there may be of the job, and run its code.
     if not waits or any(frame_owner(one, "") == "user" for one in python[: waits[-1]]):

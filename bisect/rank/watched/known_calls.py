@@ -15,7 +15,7 @@ from ..function_patching import C10D, COLLECTIVES, POINT_TO_POINT
 from .process_role import GroupNumbers
 from .server_ranks import number_sglang_scheduler, number_vllm_worker
 
-When = Callable[[tuple[Any, ...]], bool]
+When = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
 Numbers = Callable[[Mapping[str, Any]], "GroupNumbers | None"]
 
 
@@ -24,7 +24,7 @@ class KnownCall(NamedTuple):
 
     `where` is module:attribute, as it is defined; without an attribute the import itself is the
     step. `checkpoint` and `phase` are those of the startup pipeline that it corresponds to. `when`
-    is asked with the positional arguments of a call whether it is a step.
+    is asked with the arguments of a call whether it is a step.
     """
 
     call: str  # as users write it
@@ -64,8 +64,15 @@ _AUTO = "transformers.models.auto"
 _EXTENSION = "torch.utils.cpp_extension"
 
 
-def _no_batch_yet(args: tuple[Any, ...]) -> bool:
+def _no_batch_yet(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return getattr(args[0], "_num_yielded", 1) == 0
+
+
+def _has_no_limit(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call waits until what it waits for is there: one with a time limit comes
+    back in any case, and is made again and again.
+    """
+    return kwargs.get("timeout") is None
 
 
 # fmt: off
@@ -151,7 +158,7 @@ _ROWS = (
     KnownCall("PlacementGroup.wait", "ray.util.placement_group:PlacementGroup.wait", "placement_ready", "Placement group ready", "launcher", 600),
     KnownCall("ray.ActorClass.remote", "ray.actor:ActorClass._remote", "ray_actor", "Actor asked for", "launcher", 120, once=True),
     KnownCall("ray.get", "ray._private.worker:get", "ray_get", "Answer of Ray there", "launcher", None),
-    KnownCall("ray.wait", "ray._private.worker:wait", "ray_wait", "Answer of Ray there", "launcher", None),
+    KnownCall("ray.wait", "ray._private.worker:wait", "ray_wait", "Answer of Ray there", "launcher", None, when=_has_no_limit),
     KnownCall("ray.train.torch.TorchTrainer.fit", "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer.fit", "ray_fit", "Ray Train finished", "fit", None, ends_start=True),
     # Inference servers: what makes a process a rank, and the steps of one
     KnownCall("vllm.WorkerProc", "vllm.v1.executor.multiproc_executor:WorkerProc.__init__", "server_worker", "Worker loaded", "model", 1800, numbers=number_vllm_worker),

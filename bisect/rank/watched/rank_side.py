@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -182,7 +182,9 @@ class RankSide:
             self._join(read_group_numbers(args, kwargs, os.environ))
         elif row.numbers is not None:
             self._join(self._read_numbers(row, args, kwargs))
-        if self.steps is None or row.lasts or (row.when is not None and not _is_step(row, args)):
+        if self.steps is None or row.lasts:
+            return None
+        if row.when is not None and not _is_step(row, args, kwargs):
             return None
         return self.begin(row)
 
@@ -366,9 +368,9 @@ def _makes_rank(row: KnownCall) -> bool:
     return row.step == PROCESS_GROUP or row.numbers is not None
 
 
-def _is_step(row: KnownCall, args: tuple[Any, ...]) -> bool:
+def _is_step(row: KnownCall, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     try:
-        return row.when is not None and row.when(args)
+        return row.when is not None and row.when(args, kwargs)
     except Exception as error:
         raise_if_of_the_job(error)
         return False

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hangbisect.base.process_facts import DeadWorker, Look, RayCluster
+from hangbisect.base.process_facts import (
+    DeadWorker,
+    Look,
+    RayCluster,
+    ResourceHolder,
+    RetriedTask,
+)
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.process.blocking_reason import (
     ProcessContext,
@@ -307,3 +313,56 @@ def test_a_worker_that_stands_in_a_hook_before_its_first_task_is_waited_for() ->
     about, (facts,) = in_cluster(one(*GET), CLUSTER, idle)
     wait = scene_of((about, [facts])).verdict.waits_for
     assert wait is None or wait.pid is None
+
+
+TWO_CPUS = "{'CPU': 2.0}: 1+ pending tasks/actors"
+FULL = replace(CLUSTER, usage=(("CPU", "4.0", "4.0"),), demands=(TWO_CPUS,))
+
+
+def test_who_has_what_is_asked_for_is_named_with_what_it_does() -> None:
+    holders = (
+        ResourceHolder(300, "Tokenizer", (("CPU", 1.0),)),
+        ResourceHolder(301, "Trainer", (("CPU", 3.0),)),
+        ResourceHolder(302, "Logger", (("disk", 1.0),)),
+        ResourceHolder(900, "Engine", (("CPU", 1.0),)),
+    )
+    rests = actor("ray::Tokenizer", "Worker.main_loop SP/ray/_private/worker.py:1069", pid=300)
+    wants = asks(actor("ray::Trainer.fit", *GET, "fit train.py:43", pid=301), "encode")
+    facts = in_cluster(one(*GET), replace(FULL, holders=holders), rests, wants)
+    said = "; ".join(causes_of(facts)["ray-placement"].matched)
+    assert "Tokenizer (300) has 1 CPU and waits for its next call" in said
+    assert "Trainer (301) has 3 CPU and waits for encode" in said
+    assert "Trainer.fit (301) waits for encode" in said
+    assert "Engine (900) has 1 CPU and is not below this driver" in said
+    assert "Logger" not in said
+
+
+def test_what_is_made_again_of_a_lost_node_says_what_it_wants() -> None:
+    lost = RetriedTask("load_weights", 1, True, "disk: 1, CPU: 1")
+    cause = causes_of(in_cluster(one(*GET), replace(CLUSTER, retried=(lost,))))["ray-placement"]
+    assert "what load_weights gave is lost" in "; ".join(cause.matched)
+    assert "disk: 1" in "; ".join(cause.matched)
+    again = replace(lost, is_for_lost=False)
+    assert "ray-placement" not in causes_of(
+        in_cluster(one(*GET), replace(CLUSTER, retried=(again,)))
+    )
+
+
+def test_an_actor_that_is_started_again_is_no_death_that_others_wait_for() -> None:
+    for comes_again in (False, True):
+        dead = replace(DEAD, comes_again=comes_again)
+        found = causes_of(in_cluster(one(*GET), replace(CLUSTER, dead=(dead,))))
+        assert ("ray-actor-died" in found) is not comes_again
+
+
+def test_a_loop_that_awaits_an_actor_is_none_that_waits_for_nothing() -> None:
+    loop = look(
+        "EpollSelector.select STD/selectors.py:468",
+        "BaseEventLoop._run_once STD/asyncio/base_events.py:1884",
+        "main train.py:37",
+        call="epoll_wait",
+    )
+    answers = actor("ray::Rollout.play", "Worker.main_loop SP/ray/_private/worker.py:1069")
+    found = causes_of(in_cluster((job(world=1), [rank(0, loop)]), CLUSTER, answers))
+    assert "event-loop" not in found
+    assert "ray-task" in found

@@ -59,3 +59,11 @@ def test_a_row_is_a_line(package: Path) -> None:
 
 def test_nobody_knows_the_component_of_a_users_own_step() -> None:
     assert {row.component for row in parse_steps("a.b:c")} == {""}
+
+
+def test_asking_ray_with_a_time_limit_is_no_step_for_it_is_done_again_and_again() -> None:
+    (row,) = (row for row in KNOWN_CALLS if row.step == "ray_wait")
+    assert row.when is not None
+    assert row.when(([],), {"num_returns": 8})
+    assert row.when(([],), {"timeout": None})
+    assert not row.when(([],), {"timeout": 10})
