@@ -203,15 +203,21 @@ class JobLooks(LookSeries):
         """Take the one look that pauses, last, at these ranks, as far as that does no harm, and
         have it in the last snapshot.
         """
-        pids = [pid for pid, rank in self.ranks.items() if rank in ranks]
-        paused = {pid: self.looks[pid][-1] for pid in pids if self._may_pause(pid)}
-        chosen = order_unlike(paused)[:_MOST_NATIVE_RANKS]
+        chosen = self.choose_to_pause(ranks)
         if not chosen:
             return
         targets = [Target(pid, "rank") for pid in chosen]
         looks = await take_good_looks([], targets, limit=_NATIVE_LOOK_LIMIT, resume=resume_process)
         self.add(one for one in looks if one.threads)
         self.snapshot()
+
+    def choose_to_pause(self, ranks: Collection[RankId]) -> list[int]:
+        """Return the pids of those of these ranks that may be paused, so many at the most as a look
+        pauses: those that stand in different places first.
+        """
+        pids = [pid for pid, rank in self.ranks.items() if rank in ranks]
+        paused = {pid: self.looks[pid][-1] for pid in pids if self._may_pause(pid)}
+        return order_unlike(paused)[:_MOST_NATIVE_RANKS]
 
     async def _was_heard_lately(self, settled: RankClasses) -> bool:
         """Return whether something came not long ago from outside the job to a rank that seems to

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 from ..base.deadline import call_with_limit
 from ..base.environment import relevant
-from ..base.identity import RankId, UnknownRank
+from ..base.identity import RankId, UnknownRank, name_rank, rank_file
 from ..base.launchers import DIALECTS, find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import MachineFacts, RankFacts, RestartedProcess
@@ -32,9 +32,11 @@ from ..collect.source_facts import add_printed_lines, add_source_facts
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process.process_snapshot import merge_looks
+from ..evidence.native_threads import list_tools, read_native_threads
 from ..evidence.process import exit_code, family, started
 from ..evidence.rank_parents import describe_busy_parent, list_server_processes
 from ..evidence.ray_cluster import find_actors, leave_out_services
+from ..monitor.ending import resume_process
 from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
 from .processes import ProcessTable
@@ -93,12 +95,20 @@ class NodeFacts:
     restarted: RestartedProcess | None = None  # by the log that it has left
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asks for besides: each stops something for the moment."""
+
+    gpu_stacks: bool = False  # which kernels the GPUs of up to eight ranks run
+    native_threads: bool = False  # the native frames of all threads of two ranks at the most
+
+
 async def look_at_job(
-    job: Job, processes: ProcessTable, span: float = STILL_SPAN, gpu_stacks: bool = False
+    job: Job, processes: ProcessTable, span: float = STILL_SPAN, wanted: Wanted | None = None
 ) -> NodeFacts:
     """Look at a job until it is clear whether it moves, and return what was seen. If it does not,
-    the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms; with
-    `gpu_stacks` it is asked which kernels the GPUs of up to eight ranks run as well.
+    the last look is at native frames as well, which pauses two ranks at most for 20 to 400 ms, and
+    what is `wanted` besides is asked for.
     """
     ranks = _identify_ranks(job, socket.gethostname())
     roots = list(ranks)
@@ -125,8 +135,27 @@ async def look_at_job(
     if not settled.moving and job.ranks:
         await series.look_deeper(sorted(settled.hung | settled.busy))
         settled = series.settled() if settled.busy else settled  # a spin may wait for others
-    asks = gpu_stacks and not settled.moving
-    return await _make_node_facts(job, processes, series, settled, asks)
+    wanted = Wanted() if wanted is None or settled.moving else wanted
+    return await _make_node_facts(job, processes, series, settled, wanted)
+
+
+async def _add_native_threads(
+    ranks: Sequence[RankFacts], pids: Collection[int]
+) -> tuple[list[RankFacts], tuple[str, ...]]:
+    """Return the ranks, those of these processes with the native frames of all their threads; and
+    where they are to be found, or why there are none, as sentences.
+    """
+    found, notes = [], []
+    for facts in ranks:
+        if facts.pid is not None and facts.pid in pids:
+            text, why = await read_native_threads(facts.pid, list_tools(facts.pid))
+            resume_process(facts.pid)
+            facts = replace(facts, native_threads=text)
+            where = f"are in stacks/{rank_file(facts.rank)}-native.txt"
+            said = where if text else f"were not read: {why}"
+            notes.append(f"the native frames of all threads of {name_rank(facts.rank)} {said}")
+        found.append(facts)
+    return found, tuple(notes)
 
 
 def _identify_ranks(job: Job, host: str) -> dict[int, RankId]:
@@ -138,7 +167,7 @@ def _identify_ranks(job: Job, host: str) -> dict[int, RankId]:
 
 
 async def _make_node_facts(
-    job: Job, processes: ProcessTable, series: JobLooks, settled: RankClasses, gpu_stacks: bool
+    job: Job, processes: ProcessTable, series: JobLooks, settled: RankClasses, wanted: Wanted
 ) -> NodeFacts:
     host = socket.gethostname()
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
@@ -147,7 +176,11 @@ async def _make_node_facts(
     in_vain: tuple[str, ...] = ()
     if not settled.moving:
         ranks, in_vain = await add_recorder_dumps(ranks, started=job.began, world=job.world)
-    ranks, kernels = await add_gpu_kernels(ranks) if gpu_stacks else (ranks, ())
+    ranks, kernels = await add_gpu_kernels(ranks) if wanted.gpu_stacks else (ranks, ())
+    native: tuple[str, ...] = ()
+    if wanted.native_threads:
+        pids = series.choose_to_pause(settled.hung | settled.busy)
+        ranks, native = await _add_native_threads(ranks, pids)
     ranks = await add_printed_lines([*ranks, *_find_absent_ranks(job, processes, ranks, host)])
     ranks = await add_source_facts(ranks)
     now = time.monotonic()
@@ -179,7 +212,7 @@ async def _make_node_facts(
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
         restarted=restarted,
-        notes=(*_note_absent_ranks(ranks), *ras.notes, *in_vain, *printed.notes, *kernels),
+        notes=(*_note_absent_ranks(ranks), *ras.notes, *in_vain, *printed.notes, *kernels, *native),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),

@@ -22,7 +22,7 @@ from pathlib import Path
 from ..base.addresses import host_of, is_loopback, port_of
 from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
-from ..base.identity import RankId, UnknownRank
+from ..base.identity import RankId, UnknownRank, name_rank, rank_file
 from ..base.launchers import LAUNCHERS, SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
@@ -46,7 +46,7 @@ from .job_looks import STILL_SPAN
 from .job_search import FoundJobs, find_jobs
 from .jobs import Job
 from .judgement import Judgement, judge_nodes
-from .node_facts import NodeFacts, look_at_job
+from .node_facts import NodeFacts, Wanted, look_at_job
 from .nodes import (
     Node,
     NodeAnswer,
@@ -384,6 +384,12 @@ def _lines_of_nodes(found: Judgement, job: RemoteJob, where: str, ends: bool) ->
         state = "still running; to be ended, once that is confirmed"
     lines = hang_lines(found, where, state, width, again=job.is_slurms)
     notes = [f"note      {note}" for note in found.facts.notes]
+    lines += [
+        f"native    all threads of {name_rank(one.rank)}: "
+        f"{os.path.join(where, 'stacks', rank_file(one.rank))}-native.txt"
+        for one in found.ranks
+        if one.native_threads and where
+    ]
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
     return [*lines, *notes, *stack]
 
@@ -425,14 +431,14 @@ class AttachRequest:
     run_dir: Path | None = None
     ends: bool = False  # end the job after that
     answers: bool = False  # the verdict as JSON
-    gpu_stacks: bool = False  # ask which kernels GPUs run
+    wanted: Wanted = Wanted()
 
 
 async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> int:
     """Look at a job, say whether it moves, and if not, why; return the exit status."""
     began = time.monotonic()
     _introduce(job)
-    found, job, node = await look_at_ranks(found, job, request.span, request.gpu_stacks)
+    found, job, node = await look_at_ranks(found, job, request.span, request.wanted)
     judgement = add_time(judge_nodes([node], _note_watch(job), time.monotonic()), began)
     unread = _unread_lines(judgement, node, found.processes)
     status, where = await give_answer(
@@ -449,12 +455,12 @@ async def attach_to_job(found: FoundJobs, job: Job, request: AttachRequest) -> i
 
 
 async def look_at_ranks(
-    found: FoundJobs, job: Job, span: float, gpu_stacks: bool = False
+    found: FoundJobs, job: Job, span: float, wanted: Wanted | None = None
 ) -> tuple[FoundJobs, Job, NodeFacts]:
     """Return the job with what is seen of it. A launcher that had started nobody, and has by now,
     is looked at once more, with its ranks.
     """
-    node = await look_at_job(job, found.processes, span, gpu_stacks)
+    node = await look_at_job(job, found.processes, span, wanted)
     if job.ranks:
         return found, job, node
     with contextlib.suppress(UsageError):  # it has ended
@@ -462,7 +468,7 @@ async def look_at_ranks(
         (now,) = later.jobs
         if now.ranks and now.launchers:
             _print_progress(f"{job.pid} has started ranks by now: looking at them")
-            return later, now, await look_at_job(now, later.processes, span, gpu_stacks)
+            return later, now, await look_at_job(now, later.processes, span, wanted)
     return found, job, node
 
 
@@ -498,6 +504,12 @@ def _answer_lines(
         return [*moving_lines(found, width), *unread]
     state = describe_state(job.pid, job.notebook, job.watched is not None, ends)
     lines = hang_lines(found, where, state, width, job.has_one_command)
+    lines += [
+        f"native    all threads of {name_rank(one.rank)}: "
+        f"{os.path.join(where, 'stacks', rank_file(one.rank))}-native.txt"
+        for one in found.ranks
+        if one.native_threads and where
+    ]
     stack = culprit_stack(found.ranks, found.verdict, found.graph) if width is None else []
     return [*lines, *unread, *(() if unread else stack)]
 

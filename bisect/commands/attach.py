@@ -73,6 +73,12 @@ def _make_attach_parser() -> Parser:
         help="which kernels the GPUs of up to 8 ranks of this machine run, where the job was "
         "started with CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1: stops them for the moment",
     )
+    add(
+        "--native-threads",
+        action="store_true",
+        help="the native frames of all threads of up to 2 ranks of this machine, those of NCCL and "
+        "torch too, by pystack or gdb: pauses each for up to some seconds",
+    )
     add("--answer", action="store_true", help="answer who asks from another machine")
     add_node_options(parser)
     return parser
@@ -82,6 +88,7 @@ async def _attach(args: argparse.Namespace) -> int:
     from ..attach.answer import choice_lines
     from ..attach.job_looks import STILL_SPAN
     from ..attach.job_search import find_jobs
+    from ..attach.node_facts import Wanted
     from ..attach.session import AttachRequest, attach_to_job
 
     pids = [*args.pids, *args.pid]
@@ -92,7 +99,8 @@ async def _attach(args: argparse.Namespace) -> int:
         return SEVERAL
     span = args.span or STILL_SPAN
     run_dir = Path(os.path.abspath(args.run_dir)) if args.run_dir else None
-    request = AttachRequest(span, run_dir, args.ends, args.json, args.gpu_stacks)
+    wanted = Wanted(args.gpu_stacks, args.native_threads)
+    request = AttachRequest(span, run_dir, args.ends, args.json, wanted)
     return await attach_to_job(found, job, request)
 
 

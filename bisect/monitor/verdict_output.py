@@ -180,6 +180,8 @@ def write_looks(
             one, name = pick_best_look(rank.looks), f"stacks/{rank_file(rank.rank)}.txt"
             wait = graph.find_wait(rank.rank, one)
             files.write(name, stack_text(one, rank.rank, "rank", wait))
+        if rank.native_threads:
+            files.write(f"stacks/{rank_file(rank.rank)}-native.txt", f"{rank.native_threads}\n")
         for looks in rank.children:
             one = pick_best_look(looks)
             name = f"stacks/{rank_file(rank.rank)}-{_plain_file_name(one.name)}-{one.pid}.txt"

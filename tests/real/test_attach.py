@@ -169,9 +169,15 @@ def test_a_job_that_hangs_is_explained_and_goes_on_until_it_is_to_be_ended(here:
     environment = json.loads((here.run_dir / "environment.json").read_text())
     assert environment["ranks"]["1"]["RANK"] == "1"
     # The pid of a rank names the same job; --json is the same verdict.
-    again = here.attach(verdict["where"][0]["pid"], "--json", "--kill")
+    again = here.attach(verdict["where"][0]["pid"], "--json", "--kill", "--native-threads")
     assert again.returncode == 3
     assert json.loads(again.stdout)["ranks"] == verdict["ranks"]
+    notes = json.loads(again.stdout)["notes"]
+    told = [one for one in notes if one.startswith("the native frames of all threads of rank")]
+    files = list(here.run_dir.rglob("stacks/rank-*-native.txt"))
+    assert told
+    assert len(files) == sum("are in stacks/rank-" in one for one in told)
+    assert files or all("neither pystack nor gdb is here" in one for one in told)
     assert f"Ended: {launcher}, " in again.stderr
     assert here.attach(launcher).returncode == 2
 
