@@ -28,7 +28,7 @@ from ..collect.library_facts import (
     read_library_facts,
 )
 from ..collect.looks import RankClasses, RasFacts, add_ras_logs, ask_ras
-from ..collect.source_facts import add_printed_lines, add_source_facts
+from ..collect.source_facts import OUTPUT_LIMIT, add_printed_lines, add_source_facts
 from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process.process_snapshot import merge_looks
@@ -61,9 +61,6 @@ def find_progress(facts: RankFacts) -> int:
     frames = view.frames if view is not None else ()
     trains = any(find_frame(frames, file, function) for file, function in _TRAINING_FRAMES)
     return TRAINING_PROGRESS if trains else UNKNOWN_PROGRESS
-
-
-_OUTPUT_LIMIT = 0.5  # seconds for what was printed: it may lie on a disk that does not answer
 
 
 # What a launcher counts: of Slurm's and MPI's own variables some are no more than a limit.
@@ -228,7 +225,7 @@ async def _find_restarted(
             job.pids,
             ranks,
             now - job.began,
-            limit=_OUTPUT_LIMIT,
+            limit=OUTPUT_LIMIT,
             key="what is started again",
         )
     except TimeoutError:

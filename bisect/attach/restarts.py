@@ -20,6 +20,7 @@ from ..base.identity import RankId
 from ..base.process_facts import DeadWorker, Look, RetriedTask
 from ..base.process_roles import find_actor, is_worker_program
 from ..base.rank_facts import RankFacts, RestartedProcess
+from ..collect.source_facts import OUTPUT_LIMIT
 from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS, SLEEP_CALLS
 from ..diagnosis.process.process_snapshot import main_kernel
 from ..evidence.descriptors import read_links
@@ -159,7 +160,6 @@ def judge_repeated_error(
 _LEAST_TRY = 1.0  # seconds from the start of a program to that of what it starts again
 _SLACK = 5.0  # seconds: a busy machine, and a pause before the next try
 _TICKS = os.sysconf("SC_CLK_TCK")
-_OUTPUT_LIMIT = 0.5  # seconds for what was printed: it may lie on a disk that does not answer
 _NEXT_TRY = 15.0  # seconds for what has failed once to do so again
 _LONGER_LIVED = 2.0  # times as long as those before it: it may be the one that goes on
 
@@ -189,7 +189,7 @@ async def find_failing_children(
         while asked:
             # Not the table that ranks were found in: what it has may have ended since, and come.
             table = await call_with_limit(read_processes, limit=TABLE_LIMIT, key="processes")
-            found = await call_with_limit(read, table, limit=_OUTPUT_LIMIT, key="failing children")
+            found = await call_with_limit(read, table, limit=OUTPUT_LIMIT, key="failing children")
             is_over = time.monotonic() > until
             if is_over or all(one.times >= _FEWEST_ERRORS for one in found.values()):
                 break

@@ -17,10 +17,8 @@ from ..evidence.lock_and_log_files import PrintingRank, read_last_lines, read_pr
 from ..evidence.locks_in_source import add_locks_of_others
 from ..evidence.source_code import add_source_code
 
-_OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
-_SOURCE_LIMIT = (
-    2.0  # the same, for the job's source code, which is parsed: on a busy machine that takes longer
-)
+OUTPUT_LIMIT = 0.5  # seconds for what ranks printed: it may lie on a disk that does not answer
+_SOURCE_LIMIT = 2.0  # the same, for the job's source: it is parsed, on a busy machine for longer
 
 
 async def add_source_facts(ranks: Sequence[RankFacts]) -> list[RankFacts]:
@@ -56,7 +54,7 @@ async def add_printed_lines(ranks: Sequence[RankFacts]) -> list[RankFacts]:
         }
 
     try:
-        found = await call_with_limit(read, limit=_OUTPUT_LIMIT, key="output")
+        found = await call_with_limit(read, limit=OUTPUT_LIMIT, key="output")
     except TimeoutError:
         return list(ranks)
     now = time.monotonic()
