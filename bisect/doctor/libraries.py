@@ -52,9 +52,9 @@ _HARMLESS = re.compile(
 def read_versions() -> dict[str, str]:
     """Return what this node has, by what it is called: {"driver": "570.158.01", ...}."""
     found = {"Python": platform.python_version()}
-    if model := _PROCESSOR.search(_read(_PROCESSORS)):
+    if model := _PROCESSOR.search(_read_text(_PROCESSORS)):
         found["processor"] = model[1]
-    if driver := parse_driver_version(_read(_DRIVER)):
+    if driver := parse_driver_version(_read_text(_DRIVER)):
         found["driver"] = driver
     if gpus := _count_models(_list_informations()):
         found["GPUs"] = gpus
@@ -79,7 +79,7 @@ def _count_models(informations: list[str]) -> str:
 
 def _list_informations() -> list[str]:
     try:
-        return [_read(one / "information") for one in sorted(_GPUS.iterdir())]
+        return [_read_text(one / "information") for one in sorted(_GPUS.iterdir())]
     except OSError:
         return []
 
@@ -91,7 +91,7 @@ def _find_version(package: str) -> str:
         return ""
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")[: 1 << 16]
     except OSError:

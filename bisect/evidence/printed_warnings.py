@@ -116,7 +116,7 @@ def _is_before(at: float, since: float | None) -> bool:
 
 def _parse(who: str, text: str, line: str) -> PrintedWarning:
     rank, process = _RANK.search(line), _PROCESS.search(line)
-    clock, at = _parse_time(line)
+    clock, at = _parse_clock(line)
     return PrintedWarning(
         who,
         mask_text(text.strip())[:_LONGEST],
@@ -127,7 +127,7 @@ def _parse(who: str, text: str, line: str) -> PrintedWarning:
     )
 
 
-def _parse_time(line: str) -> tuple[str, float | None]:
+def _parse_clock(line: str) -> tuple[str, float | None]:
     match = next((m for one in _TIMES if (m := one.search(line))), None)
     if match is None:
         return "", None

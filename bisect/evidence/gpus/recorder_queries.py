@@ -66,18 +66,20 @@ def find_debug_server(ranks: Sequence[RankFacts]) -> tuple[str, int] | None:
         for looks in (facts.looks, *facts.children)
         if looks and not is_elsewhere(looks[-1].pid)
     ]
-    if any(str(PORT) in _list_ports(look) for _, look in looks):
+    if any(str(PORT) in _list_listening_ports(look) for _, look in looks):
         return "localhost", PORT
     for facts, look in looks:
         if any(f.file.endswith(_SERVERS_FILE) for t in look.threads for f in t.frames):
             # A child that was forked has the sockets of its rank as well.
-            ports = _list_ports(look) - _list_ports(facts.looks[-1] if facts.looks else None)
+            ports = _list_listening_ports(look) - _list_listening_ports(
+                facts.looks[-1] if facts.looks else None
+            )
             if len(ports) == 1:
                 return "localhost", int(ports.pop())
     return None
 
 
-def _list_ports(look: Look | None) -> set[str]:
+def _list_listening_ports(look: Look | None) -> set[str]:
     """Return the ports at which a process listens."""
     sockets = () if look is None else look.sockets
     ports = (port_of(one.local) for one in sockets if one.state == "LISTEN")
