@@ -151,9 +151,13 @@ def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, 
     """
     if facts.ended in NOTHING_MOVES and job.nodes is None:
         with job.failures.of("look for ranks that were spawned"):
-            from .missing_ranks import take_ranks_of_group, take_spawned_ranks
+            from .missing_ranks import (
+                read_numbers_of_started,
+                take_ranks_of_group,
+                take_spawned_ranks,
+            )
 
-            facts, found = take_spawned_ranks(facts, seen)
+            facts, found = take_spawned_ranks(facts, seen, read_numbers_of_started(seen.ranks))
             if found is seen:
                 facts, found = take_ranks_of_group(facts, seen)
             job.stands_for = {}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -299,12 +300,44 @@ def _find_below_launcher(
 _FEWEST = 2  # ranks: one helper alone that has a number is none
 # What a program that has started its ranks waits in: for their end, or from one look to the next.
 _ONLY_WAITS = ("process", "sleep")
-_STARTS = "/multiprocessing/"  # a part of the paths of what starts them
+# What starts them: multiprocessing's other files are of queues, connections and locks.
+_STARTS = re.compile(r"/multiproc?ess(?:ing)?/(?:process|spawn|forkserver|popen_\w+)\.py$")
 
 
-def take_spawned_ranks(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:
+_VARIABLES_LIMIT = 0.5  # seconds: a process in the kernel may block who reads its variables
+
+
+def read_numbers_of_started(ranks: Sequence[RankFacts]) -> dict[int, int]:
+    """Return by pid the numbers of ranks that their variables give to the processes that the only
+    rank has started; {} if it has one itself, or is not alone.
+    """
+    if len(ranks) != 1 or ranks[0].pid is None:
+        return {}
+    (program,) = ranks
+    started = [looks[-1] for looks in program.children if looks and looks[-1].ppid == program.pid]
+    pids = [one.pid for one in started if one.state not in ("Z", "X", "D")]
+
+    def read() -> dict[int, int]:
+        found = ((pid, _read_number(pid)) for pid in pids)
+        return {pid: given for pid, given in found if given is not None}
+
+    with contextlib.suppress(TimeoutError):
+        return within(_VARIABLES_LIMIT, read) if _read_number(program.pid or 0) is None else {}
+    return {}
+
+
+def _read_number(pid: int) -> int | None:
+    environ = variables_of(pid) or {}
+    numbers = (number(environ, names.rank) for names in DIALECTS.values())
+    return next((one for one in numbers if one is not None), None)
+
+
+def take_spawned_ranks(
+    job: JobFacts, seen: Snapshot, given: Mapping[int, int] | None = None
+) -> tuple[JobFacts, Snapshot]:
     """Return the job and its ranks, where the only one of a script of the user's own does nothing
-    but wait for ranks that it has started: with these in its place. Else what was given.
+    but wait for ranks that it has started: with these in its place. Else what was given. `given`:
+    the numbers of what it has started, by pid, that variables tell.
     """
     if job.pipeline or job.world_size != 1 or len(seen.ranks) != 1:
         return job, seen
@@ -312,7 +345,7 @@ def take_spawned_ranks(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapsho
     (alone,) = seen.single_ranks.ranks or (None,)
     if alone is None or alone.wait is None or alone.wait.kind not in _ONLY_WAITS:
         return job, seen
-    ranks = _find_ranks(program)
+    ranks = _make_given_ranks(program, given or {}) or _find_ranks(program)
     if not ranks:
         return job, seen
     numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
@@ -410,6 +443,16 @@ def _kind_by_title(words: Sequence[str]) -> str:
     return mask_numbers(words)[0] if has_title(words) else ""
 
 
+def _make_given_ranks(program: RankFacts, given: Mapping[int, int]) -> list[RankFacts]:
+    """Return the ranks among what a program has started by their numbers; [] for fewer than two,
+    or if two have the same.
+    """
+    own = [looks for looks in program.children if looks and looks[-1].pid in given]
+    made = [_make_rank(program, looks, given[looks[-1].pid]) for looks in own]
+    is_told = _FEWEST <= len(made) == len({facts.rank for facts in made})
+    return sorted(made, key=lambda facts: facts.rank) if is_told else []
+
+
 def _find_ranks(program: RankFacts) -> list[RankFacts]:
     """Return the ranks among what a program has started: those that one process has started, and
     whose numbers are those of all of them, one after the other.
@@ -447,7 +490,7 @@ def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[
 
 def _is_started_by_multiprocessing(one: Look) -> bool:
     frames = one.main.frames if one.main else ()
-    return any(_STARTS in frame.file for frame in frames)
+    return any(_STARTS.search(frame.file) for frame in frames)
 
 
 def _read_locals(looks: Sequence[Look]) -> RankLocals:

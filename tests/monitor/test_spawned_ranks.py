@@ -5,6 +5,8 @@ program itself only waits for them, and is none.
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -345,3 +347,38 @@ def test_workers_that_read_what_their_script_writes_to_them_are_no_ranks() -> No
         (reads(107, 0, 0), reads(108, 1, 0)),
     ):
         assert [one.pid for one in taken(program(*ranks))[1].ranks] == [107, 108]
+
+
+def test_programs_that_wait_in_a_connection_of_multiprocessing_were_not_started_by_it() -> None:
+    receives = "Connection._recv STD/multiprocessing/connection.py:379"
+    first = numbered(107, "worker.py 0", receives, "meet worker.py:9")
+    _, seen = taken(program(first, numbered(108, "worker.py 1")))
+    assert [(one.rank, one.pid) for one in seen.ranks] == [(0, 107), (1, 108)]
+
+
+def test_processes_whose_variables_give_them_numbers_are_the_ranks_of_who_waits_for_them() -> None:
+    """They may speak for themselves, to a monitor of their own: the answer is the same."""
+    before = program(*(numbered(107 + n, "train.py") for n in range(3)))
+    known = job("still", **OUR_OWN), Snapshot([before])
+    _, seen = take_spawned_ranks(*known, given={108: 0, 107: 1, 109: 2})
+    assert [(one.rank, one.pid) for one in seen.ranks] == [(0, 108), (1, 107), (2, 109)]
+    for given in ({107: 0}, {107: 0, 108: 0}, {}):
+        assert take_spawned_ranks(*known, given=given)[1].ranks == (before,)
+
+
+def test_the_variables_of_what_a_process_has_started_are_read() -> None:
+    variables = {one: value for one, value in os.environ.items() if "RANK" not in one}
+    started = [
+        subprocess.Popen(["sleep", "60"], env={**variables, "RANK": str(n)}) for n in range(2)
+    ]
+    try:
+        looks = [look("<module> x.py:1", pid=one.pid, ppid=os.getpid()) for one in started]
+        facts = replace(program(*looks), pid=os.getpid())
+        expected = {one.pid: n for n, one in enumerate(started)}
+        is_rank = any(os.environ.get(name) for name in ("RANK", "PMI_RANK", "SLURM_PROCID"))
+        assert missing_ranks.read_numbers_of_started([facts]) == ({} if is_rank else expected)
+        assert missing_ranks.read_numbers_of_started([facts, facts]) == {}
+    finally:
+        for one in started:
+            one.kill()
+            one.wait(10)
