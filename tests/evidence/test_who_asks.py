@@ -14,7 +14,7 @@ import pytest
 PACKAGE = Path(str(hangbisect.__file__)).parent
 ASKING = {
     *("read_machine", "read_gpus", "read_amd_gpus", "ask_ras", "add_recorder_dumps"),
-    *("read_library_facts", "add_gpu_kernels", "read_gpu_errors"),
+    *("read_library_facts", "add_gpu_kernels", "read_gpu_errors", "read_native_threads"),
 }
 ALLOWED = {
     "monitor/inquiry.py": "a clock ran out: the first look",
@@ -64,4 +64,11 @@ def test_a_job_that_moves_is_not_asked_by_attach() -> None:
         ast.unparse(node.test) for node in ast.walk(body) if isinstance(node, ast.If | ast.IfExp)
     ]
     assert conditions.count("settled.moving") + conditions.count("not settled.moving") == 3
-    assert "gpu_stacks" in conditions  # which is only set where nothing moves
+    # What a person asks for besides is nothing where something moves (`look_at_job`).
+    assert {"wanted.gpu_stacks", "wanted.native_threads"} <= {*conditions}
+    looks = next(
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncFunctionDef) and node.name == "look_at_job"
+    )
+    assert "Wanted() if wanted is None or settled.moving else wanted" in ast.unparse(looks)
