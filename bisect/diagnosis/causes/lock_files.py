@@ -15,6 +15,7 @@ from ..process.blocking_reason import find_awaited_file
 from .known_cause import Found, KnownCause, Scene, also, need
 from .locks import its_file_is_the_lock, waits_for_a_build
 
+_SAME_TIME = 1.0  # seconds: when a wait began is known by looks, and by a clock of a file system
 _TRUST_OVER_MACHINES = 0.4  # a process of another machine may own a file that both see
 _TRUST_IN_PRESENCE = 0.6  # that a process was there when a file was made, makes it no owner
 
@@ -40,8 +41,8 @@ def _waits_for_a_file_to_go(scene: Scene) -> Found | None:
 
 
 def _nobody_here_owns_it(scene: Scene) -> Found | None:
-    """No process of this machine has it open, the one that it names is gone, and it is older than
-    the wait and than every process of the job that may have made it.
+    """No process of this machine has it open, the one that it names is gone, and it is as old as
+    the wait, and older than all of the job that may have made it.
     """
     file = _awaited_file(scene)
     if file is None or file.owner is not None:
@@ -54,7 +55,7 @@ def _nobody_here_owns_it(scene: Scene) -> Found | None:
     if file.maker is not None:
         words = f"{note}; it names process {file.maker}, which is gone"
         return Found(words, {"remove": remove}, trust)
-    if file.age is None or file.age <= _waited(scene) or _may_have_made(scene, file):
+    if file.age is None or file.age < _waited(scene) - _SAME_TIME or _may_have_made(scene, file):
         return None
     return Found(note, {"remove": remove}, trust)
 

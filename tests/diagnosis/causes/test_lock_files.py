@@ -96,6 +96,12 @@ def test_one_that_is_younger_than_the_wait_belongs_to_somebody_at_work() -> None
     assert "lock-file-without-owner" not in ids((job(), [twice(0, waits(age=1.0)), held(1)]))
 
 
+def test_one_that_was_made_as_the_wait_began_is_as_old_as_the_wait() -> None:
+    """By whoever waits, for one: both times are measured, and neither is exact."""
+    assert "lock-file-without-owner" in ids((job(world=1), [twice(0, waits(age=2.9))]))
+    assert "lock-file-without-owner" not in ids((job(world=1), [twice(0, waits(age=1.0))]))
+
+
 def test_one_that_another_process_of_the_job_may_have_made_is_not_left_behind() -> None:
     # 50 s is how old the ranks are.
     other = rank(1, look("prepare data.py:4", call="recvfrom"))
