@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...base.process_facts import Thread, list_queue_sockets
+from ...base.process_facts import Socket, Thread, list_queue_sockets
 from ...base.process_roles import find_actor
 from ...base.words import format_count
 from ..process.blocked_syscalls import POLL_CALLS
@@ -18,6 +18,7 @@ _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SHORT = 5.0  # seconds: what sleeps for less looks again and again
 _SELECTS = r"/selectors\.py"
+_FEWEST_PEERS = 2  # ranks of a job
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -72,11 +73,20 @@ def _in_an_event_loop(scene: Scene) -> Found | None:
         return None
     if view.call.timeout is None:
         return Found(f"it waits in {scene.call} without a time limit, in {format_frame(frame)}")
-    if view.call.timeout < _SHORT or not list_unanswered_clients([view.look]):
+    if view.call.timeout < _SHORT or not _list_waiting_clients(scene):
         return None
     # A timer may be of a library's housekeeping, or what a request waits for.
     words = f"it waits in {scene.call} for {view.call.timeout:.0f} s at most, in"
     return Found(f"{words} {format_frame(frame)}", doubtful=True)
+
+
+def _list_waiting_clients(scene: Scene) -> list[Socket]:
+    """Return the connections of clients that wait for their answers, of a server: ranks send to one
+    another, and hear by the same port from those that have not come.
+    """
+    if scene.view is None or scene.job.world_size >= _FEWEST_PEERS:
+        return []
+    return list_unanswered_clients([scene.view.look])
 
 
 def _hears_only_itself(scene: Scene) -> Found | None:
@@ -89,7 +99,7 @@ def _hears_only_itself(scene: Scene) -> Found | None:
     heard = [one for one in known if one.kind != "anon"]
     if view is None or not heard:
         return None
-    unanswered = list_unanswered_clients([view.look])
+    unanswered = _list_waiting_clients(scene)
     clients = {one.inode for one in view.look.sockets if is_of_a_client(one, view.look)}
     for one in heard:
         socket = one.socket

@@ -585,21 +585,29 @@ def test_a_child_that_waits_for_its_rank_in_turn_gives_it_nothing() -> None:
 
 
 def test_a_loop_whose_clients_all_wait_for_answers_hears_nobody_who_could_wake_it() -> None:
-    """What a task was to give is lost: no connection tells that, but nothing else is to come."""
+    """What a task was to give is lost: no connection tells that, but nothing else is to come. Ranks
+    send to one another, and hear by that port from those that have not come.
+    """
     facts, (loop, *others) = event_loop()
+    server = replace(facts, world_size=1, local_ranks=(0,))
     one = loop.looks[-1]
     listens = Socket(60, "tcp", "127.0.0.1:8000", "", "LISTEN")
     client = Socket(61, "tcp", "127.0.0.1:8000", "127.0.0.1:5", "ESTABLISHED", received=9, sent=0)
 
-    def served(*sockets: Socket, timeout: float | None = None) -> dict[str, Cause]:
+    def served(
+        *sockets: Socket, timeout: float | None = None, is_alone: bool = True
+    ) -> dict[str, Cause]:
         main = one.kernel[0]
         assert main.syscall is not None
         named = (*main.syscall.descriptors, *(d for s in sockets for d in on(s, s.inode)))
         call = replace(main.syscall, descriptors=named, timeout=timeout)
         kernel = (replace(main, syscall=call), *one.kernel[1:])
         waits = replace(one, kernel=kernel, sockets=(*one.sockets, *sockets))
+        if is_alone:
+            return causes_of((server, [rank(0, waits)]))
         return causes_of((facts, [rank(0, waits), *others]))
 
+    assert "event-loop" not in served(listens, client, is_alone=False)
     assert "1 client of it waits for an answer" in " ".join(
         served(listens, client)["event-loop"].matched
     )
