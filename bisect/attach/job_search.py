@@ -170,13 +170,12 @@ def find_job_of_process(
     line = [pid, *(one.pid for one in processes_above(processes, pid))]
     inside = processes_below(processes, {pid})
     found = [job for job in jobs if job.pids & {pid} or job.pids & inside]
-    if all(pid not in job.pids and _stands_alone(job) for job in found):
-        for parent in _list_starters(processes, pid):
-            for numbers, _ in number_programs_below(processes, parent):
-                if parent not in at_work and not any(
-                    one in job.pids for job in jobs for one in line
-                ):
-                    return make_job_of_programs(processes, parent, numbers)
+    is_of_none = not any(job.pids & {*line} for job in jobs)
+    if is_of_none and all(map(_stands_alone, found)):
+        starters = [one for one in _list_starters(processes, pid) if one not in at_work]
+        numbered = ((one, n) for one in starters for n, _ in number_programs_below(processes, one))
+        for starter, numbers in numbered:
+            return make_job_of_programs(processes, starter, numbers)
     if found and pid not in found[0].pids and all(map(_stands_alone, found)):
         return join_jobs(found)
     if found:

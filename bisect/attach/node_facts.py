@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base.deadline import call_with_limit
 from ..base.environment import relevant
-from ..base.identity import RankId, UnknownRank, name_rank, rank_file
+from ..base.identity import RankId, UnknownRank, name_rank, native_file
 from ..base.launchers import DIALECTS, find_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import MachineFacts, RankFacts, RestartedProcess
@@ -148,7 +148,7 @@ async def _add_native_threads(
             text, why = await read_native_threads(facts.pid, list_tools(facts.pid))
             resume_process(facts.pid)
             facts = replace(facts, native_threads=text)
-            where = f"are in stacks/{rank_file(facts.rank)}-native.txt"
+            where = f"are in {native_file(facts.rank)}"
             said = where if text else f"were not read: {why}"
             notes.append(f"the native frames of all threads of {name_rank(facts.rank)} {said}")
         found.append(facts)

@@ -22,7 +22,7 @@ from pathlib import Path
 from ..base.addresses import host_of, is_loopback, port_of
 from ..base.deadline import call_with_limit
 from ..base.errors import UsageError
-from ..base.identity import RankId, UnknownRank, name_rank, rank_file
+from ..base.identity import RankId, UnknownRank, name_rank, native_file
 from ..base.launchers import LAUNCHERS, SRUN, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_command
@@ -386,7 +386,7 @@ def _lines_of_nodes(found: Judgement, job: RemoteJob, where: str, ends: bool) ->
     notes = [f"note      {note}" for note in found.facts.notes]
     lines += [
         f"native    all threads of {name_rank(one.rank)}: "
-        f"{os.path.join(where, 'stacks', rank_file(one.rank))}-native.txt"
+        f"{os.path.join(where, native_file(one.rank))}"
         for one in found.ranks
         if one.native_threads and where
     ]
@@ -506,7 +506,7 @@ def _answer_lines(
     lines = hang_lines(found, where, state, width, job.has_one_command)
     lines += [
         f"native    all threads of {name_rank(one.rank)}: "
-        f"{os.path.join(where, 'stacks', rank_file(one.rank))}-native.txt"
+        f"{os.path.join(where, native_file(one.rank))}"
         for one in found.ranks
         if one.native_threads and where
     ]

@@ -85,6 +85,11 @@ def parse_rank(text: str) -> RankId | None:
     return int(text) if is_number else read_rank(text)
 
 
+def native_file(rank: RankId) -> str:
+    """Return the name, in a run folder, of all threads of a rank with their native frames."""
+    return f"stacks/{rank_file(rank)}-native.txt"
+
+
 def rank_file(rank: RankId) -> str:
     """Return what the files of a rank are named by: "rank-3", "rank-pid712+n2"."""
     if isinstance(rank, int):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ..base.command_words import has_launcher, has_title, is_shell, mask_numbers, number_programs
 from ..base.deadline import within
 from ..base.launcher_env import number
-from ..base.launchers import DIALECTS, RANK_VARIABLES
+from ..base.launchers import BY_NAME, DIALECTS, RANK_VARIABLES
 from ..base.place import find_place
 from ..base.proc import read_stat
 from ..base.process_facts import Look
@@ -313,23 +313,27 @@ def read_numbers_of_started(ranks: Sequence[RankFacts]) -> dict[int, int]:
     """
     if len(ranks) != 1 or ranks[0].pid is None:
         return {}
-    (program,) = ranks
-    started = [looks[-1] for looks in program.children if looks and looks[-1].ppid == program.pid]
+    own = ranks[0].pid
+    started = [looks[-1] for looks in ranks[0].children if looks and looks[-1].ppid == own]
     pids = [one.pid for one in started if one.state not in ("Z", "X", "D")]
 
     def read() -> dict[int, int]:
-        found = ((pid, _read_number(pid)) for pid in pids)
-        return {pid: given for pid, given in found if given is not None}
+        numbers = {pid: find_rank_number(variables_of(pid) or {}) for pid in (own, *pids)}
+        known = {pid: given for pid, given in numbers.items() if given is not None}
+        return {} if own in known else known
 
-    with contextlib.suppress(TimeoutError):
-        return within(_VARIABLES_LIMIT, read) if _read_number(program.pid or 0) is None else {}
-    return {}
+    try:
+        return within(_VARIABLES_LIMIT, read)
+    except TimeoutError:
+        return {}
 
 
-def _read_number(pid: int) -> int | None:
-    environ = variables_of(pid) or {}
-    numbers = (number(environ, names.rank) for names in DIALECTS.values())
-    return next((one for one in numbers if one is not None), None)
+def find_rank_number(environ: Mapping[str, str]) -> int | None:
+    """Return the rank that a process's environment names."""
+    # Those of a task of srun's last: it may have started mpirun, which starts the ranks.
+    inner_first = sorted(DIALECTS, key=lambda name: BY_NAME[name].is_around)
+    numbers = (number(environ, DIALECTS[name].rank) for name in inner_first)
+    return next((rank for rank in numbers if rank is not None), None)
 
 
 def take_spawned_ranks(

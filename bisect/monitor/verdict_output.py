@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import call_with_limit
 from ..base.files import write_whole
-from ..base.identity import rank_file, write_rank
+from ..base.identity import native_file, rank_file, write_rank
 from ..base.json_codec import to_json
 from ..base.node_record import NodeClock, make_node_record
 from ..base.words import format_seconds, terminal_width
@@ -181,7 +181,7 @@ def write_looks(
             wait = graph.find_wait(rank.rank, one)
             files.write(name, stack_text(one, rank.rank, "rank", wait))
         if rank.native_threads:
-            files.write(f"stacks/{rank_file(rank.rank)}-native.txt", f"{rank.native_threads}\n")
+            files.write(native_file(rank.rank), f"{rank.native_threads}\n")
         for looks in rank.children:
             one = pick_best_look(looks)
             name = f"stacks/{rank_file(rank.rank)}-{_plain_file_name(one.name)}-{one.pid}.txt"

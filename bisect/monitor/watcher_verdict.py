@@ -31,7 +31,7 @@ from ..base.command_words import (
 from ..base.deadline import within
 from ..base.environment import relevant
 from ..base.launcher_env import number
-from ..base.launchers import BY_NAME, CLIENTS, DIALECTS, find_typed_launcher
+from ..base.launchers import CLIENTS, DIALECTS, find_typed_launcher
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
 from ..base.process_facts import Look
@@ -68,7 +68,7 @@ from ..evidence.process import (
 from ..evidence.ray_cluster import leave_out_services
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
-from .missing_ranks import take_spawned_ranks
+from .missing_ranks import find_rank_number, take_spawned_ranks
 from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).
@@ -144,7 +144,7 @@ class LauncherSnapshot:
         environs = {pid: variables_of(pid) or {} for pid in pids}
         self.shut_out = [pid for pid, environ in environs.items() if _is_shut_out(environ)]
         numbers = {
-            p: n for p, environ in environs.items() if (n := _find_rank(environ)) is not None
+            p: n for p, environ in environs.items() if (n := find_rank_number(environ)) is not None
         }
         self.rank_of = {}
         for pid in sorted(numbers, key=self._depth):
@@ -480,14 +480,6 @@ def _is_client(pid: int) -> bool:
 def _is_launcher(pid: int) -> bool:
     """Return whether a process is a launcher that is known, as a person starts it."""
     return any(find_typed_launcher(os.path.basename(word)).name for word in words_of(pid)[:3])
-
-
-def _find_rank(environ: Mapping[str, str]) -> int | None:
-    """Return the rank that a process's environment names."""
-    # Those of a task of srun's last: it may have started mpirun, which starts the ranks.
-    inner_first = sorted(DIALECTS, key=lambda name: BY_NAME[name].is_around)
-    numbers = (number(environ, DIALECTS[name].rank) for name in inner_first)
-    return next((rank for rank in numbers if rank is not None), None)
 
 
 def _find_world_size(environ: Mapping[str, str]) -> int:

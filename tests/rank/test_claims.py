@@ -17,7 +17,7 @@ from hangbisect.base.launcher_env import (
     starter,
 )
 from hangbisect.base.launchers import BY_NAME, DIALECTS, LAUNCHERS, find_launcher
-from hangbisect.monitor.watcher_verdict import _find_rank
+from hangbisect.monitor.missing_ranks import find_rank_number
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -309,6 +309,6 @@ def test_each_launcher_of_the_table_is_told_from_the_others() -> None:
 
 
 def test_seen_from_outside_mpiruns_number_counts_before_that_of_the_task_it_runs_in() -> None:
-    assert _find_rank({"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "3"}) == 3
-    assert _find_rank({"SLURM_PROCID": "2", "OMPI_COMM_WORLD_RANK": ""}) == 2
-    assert _find_rank({}) is None
+    assert find_rank_number({"SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "3"}) == 3
+    assert find_rank_number({"SLURM_PROCID": "2", "OMPI_COMM_WORLD_RANK": ""}) == 2
+    assert find_rank_number({}) is None
