@@ -116,14 +116,17 @@ def make_lone_job(processes: ProcessTable, pid: int, sure: bool = True) -> Job:
 
 
 def make_job_of_programs(processes: ProcessTable, pid: int, numbers: Mapping[int, int]) -> Job:
-    """Return the job of the programs that one process has started with these numbers, by pid."""
+    """Return the job of the programs that one process has started with these numbers, by pid. A
+    person's shell is none of it: `--kill` ends a job whole.
+    """
+    starter = processes[pid] if processes[pid].has_script else None
     jobs = [make_lone_job(processes, one) for one in numbers]
     ranks = [replace(job.ranks[0], number=numbers[job.pid], by="arguments") for job in jobs]
     return replace(
         jobs[0],
         ranks=tuple(sorted(ranks, key=lambda rank: rank.number or 0)),
-        launchers=(pid,),
-        command=format_command(processes[pid].words),
+        launchers=(starter.pid,) if starter is not None else (),
+        command=format_command(starter.words) if starter is not None else jobs[0].command,
         world=len(ranks),
         started=min(job.started for job in jobs),
     )

@@ -117,6 +117,11 @@ class Process:
         return self.server is not None and self.server.is_rank
 
     @cached_property
+    def has_script(self) -> bool:
+        """It was given something to run: a person's shell was not, and is part of no job."""
+        return any(not word.startswith("-") for word in self.words[1:])
+
+    @cached_property
     def is_front(self) -> bool:
         """It is what stands in front of a command (`hangbisect run`), or was forked by that: the
         variables of a rank that it has are those of the command below it.

@@ -228,8 +228,8 @@ def _name_starter(processes: ProcessTable, rank: Rank, parent: int) -> Rank:
     of them; a person's shell is none.
     """
     above = processes.get(parent)
-    is_script = above is not None and len(above.words) > 1
-    return replace(rank, by="arguments", launcher=parent if is_script else None)
+    is_known = above is not None and above.has_script
+    return replace(rank, by="arguments", launcher=parent if is_known else None)
 
 
 def waits_for_what_it_started(one: Look) -> bool:

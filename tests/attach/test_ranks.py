@@ -474,6 +474,17 @@ def test_whoever_names_what_started_them_means_all_programs_that_it_numbered() -
     assert [rank.pid for rank in alone.ranks] == [102]
 
 
+def test_the_shell_of_a_person_who_names_it_is_no_part_of_the_job() -> None:
+    """It would be ended with the job, by `--kill`."""
+    for shell in (SHELL, process(100, 1, "-bash"), process(100, 1, "bash", "-i")):
+        processes = table(shell, *numbered(shell, "train.py", "--seed", "%"))
+        job = find_job_of_process([], processes, 100, unread=())
+        assert [(rank.pid, rank.number) for rank in job.ranks] == [(101, 0), (102, 1), (103, 2)]
+        assert job.pids == frozenset([101, 102, 103])
+        assert not job.launchers
+        assert not job.has_one_command
+
+
 def test_below_a_watch_of_ours_it_is_the_command_that_is_meant() -> None:
     front = process(90, 1, PYTHON, "/venv/bin/hangbisect", "run", "--", "python", "launch.py")
     command = replace(LAUNCHER, ppid=90)
