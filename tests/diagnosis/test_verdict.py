@@ -137,7 +137,9 @@ def test_whoever_came_to_the_port_of_a_rank_may_be_a_rank_that_nobody_sees() -> 
     assert judge_job(job(world=1, pipeline=""), [rank(0, hears)]).ranks.culprit == (0,)
 
 
-def test_where_the_other_end_of_a_connection_was_not_read_it_may_be_a_rank_that_nobody_sees() -> None:
+def test_where_the_other_end_of_a_connection_was_not_read_it_may_be_a_rank_that_nobody_sees() -> (
+    None
+):
     """The table of sockets did not come in time, on a machine that has much else to do."""
     unread = Descriptor(6, "socket", "socket:[13828981]")
     waits = look("recv star.py:12", call="recvfrom", descriptors=(unread,))
