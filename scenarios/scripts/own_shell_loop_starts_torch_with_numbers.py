@@ -39,7 +39,7 @@ if __name__ == "__main__":
 # culprits = [[1]]
 # waiting = [0, 2]
 # steps = ["script"]
-# after = [""]
+# after = ["Args parsed"]
 # own_code = true
 # calls = ["time.sleep"]
 # causes = ["polling-loop"]
