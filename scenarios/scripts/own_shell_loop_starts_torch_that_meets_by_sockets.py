@@ -52,7 +52,7 @@ if __name__ == "__main__":
 # culprits = [[2]]
 # waiting = [0, 1]
 # steps = ["script"]
-# after = [""]
+# after = ["torch imported"]
 # own_code = true
 # calls = ["open"]
 # causes = ["pipe-no-writer"]
