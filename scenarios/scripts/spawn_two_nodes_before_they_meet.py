@@ -56,6 +56,7 @@ if __name__ == "__main__":
 # command = "bash start.sh"
 # culprits = [[1]]
 # waiting = [0, 2, 3]
+# steps = ["script"]
 # own_code = true
 # calls = ["flock"]
 # causes = ["file-lock-held"]
