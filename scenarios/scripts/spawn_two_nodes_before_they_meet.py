@@ -57,6 +57,7 @@ if __name__ == "__main__":
 # culprits = [[1]]
 # waiting = [0, 2, 3]
 # steps = ["script"]
+# after = [""]
 # own_code = true
 # calls = ["flock"]
 # causes = ["file-lock-held"]

@@ -51,7 +51,8 @@ if __name__ == "__main__":
 # command = "bash start.sh"
 # culprits = [[3]]
 # waiting = [0, 1, 2]
-# steps = ["script", "training"]
+# steps = ["script"]
+# after = ["DDP ready"]
 # own_code = true
 # calls = ["time.sleep"]
 # causes = ["polling-loop"]
