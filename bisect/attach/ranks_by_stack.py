@@ -144,6 +144,13 @@ def read_ranks_from_stacks(
             key = one.ppid, one.actor.partition(".")[0], _name_program(processes, one)
             families.setdefault(key, {})[pid] = claim
     families = _join_programs(families)
+    for numbers, by_flag in _number_programs(processes):
+        joined = _join_nodes(families, numbers)
+        if joined and (by_flag or meet_one_another(looks, joined)):
+            starter = processes[min(numbers)].ppid
+            kept = {f: m for f, m in families.items() if not ({f[0], *m} & {*numbers})}
+            families = kept | {(starter, "", ""): joined}
+            by_arguments |= joined.keys()
     telling = {
         family: members
         for family, members in families.items()
@@ -200,6 +207,39 @@ def _join_programs(
     apart = {key for key, members in joined.items() if not _may_be_one_job(members)}
     found = {key: members for key, members in joined.items() if key not in apart}
     return found | {key: {**m} for key, m in families.items() if (*key[:2], "") in apart}
+
+
+def _join_nodes(
+    families: Mapping[_Family, Mapping[int, RankLocals]], nodes: Mapping[int, int]
+) -> dict[int, RankLocals]:
+    """Return by pid the ranks that programs have started, as many each, where each program stands
+    for a node of one job on this machine and has its number (`nodes`): ranks are counted from one
+    node to the next, unless their stacks tell otherwise. {} where they are no such programs.
+    """
+    started = {node: [m for f, m in families.items() if f[0] == node] for node in nodes}
+    if any(len(parts) != 1 for parts in started.values()):
+        return {}
+    parts = {node: members for node, (members,) in started.items()}
+    sizes = {len(members) for members in parts.values()}
+    world = sum(map(len, parts.values()))
+    if len(sizes) != 1 or not {t.world for m in parts.values() for t in m.values()} <= {
+        None,
+        world,
+    }:
+        return {}
+    joined = {
+        pid: replace(told, number=_count_on(told, nodes[node] * len(members)), world=world)
+        for node, members in parts.items()
+        for pid, told in members.items()
+    }
+    known = [told.number for told in joined.values() if told.number is not None]
+    return joined if known and len(known) == len({*known}) and max(known) < world else {}
+
+
+def _count_on(told: RankLocals, first: int) -> int | None:
+    if told.number is not None or told.local is None:
+        return told.number
+    return first + told.local
 
 
 def _may_be_one_job(members: Mapping[int, RankLocals]) -> bool:
