@@ -146,7 +146,8 @@ def read_ranks_from_stacks(
     families = _join_programs(families)
     for numbers, by_flag in _number_programs(processes):
         joined = _join_nodes(families, numbers)
-        if joined and (by_flag or meet_one_another(looks, joined)):
+        only_start = all(_only_waits_for(looks, node, joined) for node in numbers)
+        if joined and only_start and (by_flag or meet_one_another(looks, joined)):
             starter = processes[min(numbers)].ppid
             kept = {f: m for f, m in families.items() if not ({f[0], *m} & {*numbers})}
             families = kept | {(starter, "", ""): joined}
@@ -262,12 +263,20 @@ def _has_started_the_ranks(
         return False
     (pid,) = members
     below = [one for family, one in telling.items() if family[0] == pid]
-    pids = {child for one in below for child in one}
-    only_waits = pid in looks and waits_for_what_it_started(looks[pid])
-    if not only_waits and not (pid in looks and list_awaited_pids(looks[pid]) & pids):
+    if not _only_waits_for(looks, pid, {child for one in below for child in one}):
         return False
     numbers = [told.any_number for one in below for told in one.values()]
     return len(numbers) > 1 and len({*numbers} - {None}) == len(numbers)
+
+
+def _only_waits_for(looks: Mapping[int, Look], pid: int, started: Collection[int]) -> bool:
+    """Return whether a process does nothing but wait for some that it has started, or for what one
+    of these is to send.
+    """
+    one = looks.get(pid)
+    return one is not None and (
+        waits_for_what_it_started(one) or bool(list_awaited_pids(one) & {*started})
+    )
 
 
 def _name_starter(processes: ProcessTable, rank: Rank, parent: int) -> Rank:
