@@ -428,6 +428,27 @@ def test_a_dead_helper_is_to_blame_in_place_of_those_that_wait_for_it() -> None:
     assert (verdict.call, verdict.waits_for) == (None, None)
 
 
+def test_what_had_started_the_ranks_is_to_blame_where_it_was_killed_above_them() -> None:
+    """The ranks are init's now, each has both ends of its queue, and the script has not asked how
+    the engine ended.
+    """
+    own = Descriptor(3, "pipe", "pipe:[7]", other_ends=(100,))
+    orphan = look(*AT_A_QUEUE, call="read", descriptors=(own,), ppid=1)
+    verdicts = []
+    for engine in (died(-9), replace(died(-9), age=60.0), replace(died(-9, ppid=95), age=60.0)):
+        first = rank(0, orphan, environment={}, children=((engine,),), beside=(95,))
+        own = Descriptor(3, "pipe", "pipe:[8]", other_ends=(101,))
+        ranks = [first, rank(1, replace(orphan, pid=101), environment={})]
+        verdicts.append(judge_snapshot(job(world=2, pipeline=""), Snapshot(ranks))[0])
+    younger, above, of_another = verdicts
+    assert above.ranks.culprit == (UnknownRank("n01", 95),)
+    assert above.ranks.waiting == (0, 1)
+    assert above.cause is not None
+    assert above.cause.id == "child-died"
+    assert above.where[0].ended == "ended by SIGKILL"
+    assert UnknownRank("n01", 95) not in (*younger.ranks.culprit, *of_another.ranks.culprit)
+
+
 def test_a_helper_that_ended_well_or_is_anothers_or_lives_is_not_to_blame() -> None:
     for one in (died(0), died(-15), died(ppid=3), died(state="S")):
         assert UnknownRank("n01", 95) not in two_that_wait_for(one).ranks.culprit

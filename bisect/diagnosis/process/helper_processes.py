@@ -146,17 +146,21 @@ def has_failed(look: Look) -> bool:
 
 
 def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
-    """Return the looks at the only process beside these ranks that was started by what has started
-    them, has failed, and is none of them; () where there is none, or several.
+    """Return the looks at the only process beside these ranks that has failed, is none of them, and
+    was started by what has started them, or before all of them by what is no rank; () where there
+    is none, or several.
     """
     pids = {facts.pid for facts in ranks}
     parents = {facts.looks[-1].ppid for facts in ranks if facts.looks}
+    oldest = max((facts.looks[-1].age for facts in ranks if facts.looks), default=0.0)
     found = {
         looks[-1].pid: looks
         for facts in ranks
         for looks in facts.children
         if looks and looks[-1].pid in facts.beside and looks[-1].pid not in pids
-        if has_failed(looks[-1]) and looks[-1].ppid in parents
+        if has_failed(looks[-1])
+        if looks[-1].ppid in parents
+        or (looks[-1].age > oldest and looks[-1].ppid not in {*pids, *facts.beside})
     }
     return next(iter(found.values())) if len(found) == 1 else ()
 
