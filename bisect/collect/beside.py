@@ -137,13 +137,11 @@ def _list_failed_starters(rank: int) -> list[int]:
 
 
 def _has_lost_its_parent(rank: int, parent: int) -> bool:
-    """Return whether init, or another reaper, has adopted a process: one that has not made a session
-    of its own is in its parent's (setsid(2)).
+    """Return whether init, or another reaper, has adopted a process: one that has no session of its
+    own is in its parent's (setsid(2)).
     """
     try:
-        return parent <= 1 or (
-            os.getsid(rank) != rank and os.getsid(parent) != os.getsid(rank)
-        )
+        return parent <= 1 or (os.getsid(rank) != rank and os.getsid(parent) != os.getsid(rank))
     except OSError:
         return False
 

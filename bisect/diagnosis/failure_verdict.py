@@ -40,6 +40,7 @@ from .causes.known_cause import Scene
 from .causes.pipes import PIPE_UNREAD, SOCKET_UNREAD
 from .causes.processes import CHILD_PROGRAM
 from .causes.signs import find_blocked_processes, format_process
+from .causes.threads import DEAD_PRODUCER
 from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
 from .process.blocking_reason import ProcessContext, find_blocking_reason
@@ -387,7 +388,8 @@ def _is_for_another(case: Case, scene: Scene, cause: Cause) -> bool:
 def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:
     """Return why the last of the processes stands still that wait for one another below the
     subject, None if nothing is known of that, or no more than a guess where that it is this
-    process (`known`) is none.
+    process (`known`) is none. That it has no thread which could give what it waits for says less
+    than a pipe that is seen to be full.
     """
     subject, last = scene.subject, find_blocked_processes(scene)[-1:]
     if subject is None or not last or last[0].look.pid == subject.pid or not last[0].threads:
@@ -403,6 +405,8 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cau
     if cause is None or cause.id in _STANDS_STILL:
         return None
     if cause.level == "guess" and known.level != "guess":
+        return None
+    if cause.id == DEAD_PRODUCER and cause.agreement < known.agreement:
         return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
     who = f"It waits for {format_process(last[0].look)}, {whose}"

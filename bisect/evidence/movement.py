@@ -280,10 +280,12 @@ def _starts_workers(thread: Thread) -> bool:
 
 def _without_tries(frames: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
     """Return a stack, innermost first, without what a library does in each of its endless tries to
-    get a lock: that gets nowhere, in however many functions a look finds it.
+    get a lock, or another's value: that gets nowhere, in however many functions a look finds it.
     """
     asks = [
-        at for at, (file, name, _) in enumerate(frames) if has_role(file, name, Role.POLLS_LOCK)
+        at
+        for at, (file, name, _) in enumerate(frames)
+        if any(has_role(file, name, role) for role in (Role.POLLS_LOCK, Role.SPINS_FOR_OTHERS))
     ]
     if not asks:
         return frames
@@ -452,11 +454,27 @@ def describe_computing(looks: Sequence[Look], children: Sequence[Sequence[Look]]
     """Return who burns CPU, in words ("computes (97 % of a core)"), "" if nobody does."""
     parts = []
     for index, one in enumerate([looks, *children]):
+        if sum(map(_spins_for_others, one)) * 2 > len(one):
+            continue
         share = measure_cpu_share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
         if share >= BUSY_SHARE or _is_mostly_running(one):
             subject = f"its child {one[0].name} ({one[0].pid}) " if index else ""
             parts.append(f"{subject}computes ({share:.0%} of a core)".replace("%", " %"))
     return "; ".join(parts)
+
+
+def _spins_for_others(look: Look) -> bool:
+    """Return whether a thread of a process asks without a pause for what another process is to
+    give, and no further one that the kernel has on a core is in Python code.
+    """
+    spinning = {
+        thread.os_id
+        for thread in look.threads
+        if any(has_role(one.file, one.name, Role.SPINS_FOR_OTHERS) for one in thread.frames)
+    }
+    python = {thread.os_id for thread in look.threads}
+    running = {one.tid for one in look.kernel if one.state == "R"}
+    return bool(spinning) and not (running & python) - spinning
 
 
 def _is_mostly_running(looks: Sequence[Look]) -> bool:

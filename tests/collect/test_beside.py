@@ -146,7 +146,9 @@ os.kill(worker, 9)
 
 
 @pytest.mark.parametrize(("signal", "is_found"), [("9", True), ("15", False)])
-def test_what_had_started_an_orphan_and_was_killed_is_beside_it(signal: str, is_found: bool) -> None:
+def test_what_had_started_an_orphan_and_was_killed_is_beside_it(
+    signal: str, is_found: bool
+) -> None:
     words = [sys.executable, "-c", ABOVE, signal]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout is not None

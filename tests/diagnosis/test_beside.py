@@ -185,6 +185,32 @@ def test_a_program_that_it_started_is_not_blamed_in_its_place() -> None:
     assert [one.role for one in verdict.where] == ["MyServer::Coordinator"]
 
 
+def test_a_full_pipe_says_more_than_that_its_reader_has_no_thread_to_wait_for() -> None:
+    """Its helper waits for an event that it alone could set: that some thread of it had ended is no
+    more than a guess.
+    """
+    pipe = Descriptor(4, "pipe", "pipe:[5]", other_ends=(WORKER,))
+    writes = server(
+        "coordinate serve.py:42",
+        call="write",
+        wchan="pipe_write",
+        descriptors=(pipe,),
+        command=("MyServer::Coordinator",),
+    )
+    waits = look(
+        "Condition.wait STD/threading.py:327",
+        "Event.wait STD/threading.py:629",
+        "<module> counts.py:4",
+        pid=WORKER,
+        ppid=SERVER,
+        call="futex",
+        command=("/usr/bin/python", "counts.py"),
+    )
+    cause = judge(writes, waits).cause
+    assert cause is not None
+    assert cause.id == "pipe-unread"
+
+
 def test_one_that_only_takes_connections_is_not_blamed() -> None:
     """A multiprocessing.Manager in which a rank waits for an item that another is to put: it does
     what it was asked, in a thread of the library's.

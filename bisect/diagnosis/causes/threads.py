@@ -35,6 +35,7 @@ from .signs import (
     is_forked,
 )
 
+DEAD_PRODUCER = "dead-producer"
 _PYTHON_LOCK = (
     r"^(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_\w+)"
 )
@@ -367,7 +368,7 @@ CAUSES = (
         references=("scikit-learn/scikit-learn#29145",),
     ),
     KnownCause(
-        id="dead-producer",
+        id=DEAD_PRODUCER,
         title="the thread that was to give something, or to take it, has ended",
         signs=(
             need(_waits_to_be_given, 0.45),
