@@ -26,7 +26,7 @@ class Model:
         self.calls += 1
         if self.calls == 3:
             with open(self.adapters) as adapter:
-                tokens = tokens + [len(adapter.read())]
+                tokens = [*tokens, len(adapter.read())]
         return tokens[::-1]
 
 

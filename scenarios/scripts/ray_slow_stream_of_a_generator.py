@@ -1,5 +1,5 @@
-"""Healthy and slow: Ray: a generator computes each sample for long and streams it; the trainer waits
-for the next one, and a second actor, which keeps the buffer, has nothing to do meanwhile.
+"""Healthy and slow: Ray: a generator computes each sample for long and streams it; the trainer
+waits for the next one, and a second actor, which keeps the buffer, has nothing to do meanwhile.
 """
 
 import sys

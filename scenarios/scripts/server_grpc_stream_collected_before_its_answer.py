@@ -1,5 +1,5 @@
-"""A client of a generation service sends the prompts of a conversation over one stream of gRPC, each
-after the answer to the one before; the service collects the whole stream before it answers.
+"""A client of a generation service sends the prompts of a conversation over one stream of gRPC,
+each after the answer to the one before; the service collects the whole stream before it answers.
 
 Neither is at fault alone: the client waits for the first answer, and the handler for the second
 prompt. No call has a time limit.

@@ -1,5 +1,5 @@
-"""A broker writes tasks into one pipe, from which three workers read under a common lock; its writer
-thread fails in the middle of a large task, and the worker whose turn it is waits for the rest.
+"""A broker writes tasks into one pipe, from which three workers read under a common lock; its
+writer thread fails in the middle of a large task, and the worker whose turn it is waits for the rest.
 
 That one keeps the lock, and its siblings wait for it. The broker goes on with what it is asked for,
 and the client waits for its result: the thread's error is in the log.
@@ -7,9 +7,9 @@ and the client waits for its result: the thread's error is in the log.
 
 import multiprocessing
 import os
+import queue
 import struct
 import threading
-import queue
 
 import setproctitle
 
@@ -80,6 +80,6 @@ if __name__ == "__main__":
 # after = [""]
 # own_code = true
 # calls = ['apply', 'get', 'read', 'main']
-# causes = ["dead-producer", "thread-has-raised", "worker-waits-for-its-parent", "child-process-stuck", "unknown"]
+# causes = ["dead-producer", "thread-has-raised", "child-process-stuck", "unknown"]
 # says = ['thread|celeryd|pipe']
 # ///
