@@ -49,6 +49,6 @@ if __name__ == "__main__":
 # after = [""]
 # own_code = true
 # calls = ['wait', 'write_partition', 'Event']
-# causes = ["nobody-sends", "dead-producer", "child-stuck", "unknown"]
+# causes = ["nobody-sends", "dead-producer", "child-process-stuck", "unknown"]
 # says = ['write_partition|Event|wait']
 # ///

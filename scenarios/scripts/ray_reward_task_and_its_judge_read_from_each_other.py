@@ -46,7 +46,7 @@ if __name__ == "__main__":
 # after = ["Answer of Ray there", "Ray started", ""]
 # own_code = true
 # calls = ['read', 'score', 'compute_score', 'judge', 'ask', 'Popen']
-# causes = ["deadlock", "ray-task", "child-stuck", "child-program", "full-queues-both-ways"]
+# causes = ["deadlock", "ray-task", "child-process-stuck", "child-program", "full-queues-both-ways"]
 # says = ['compute_score|judge|pipe']
 # [files]
 # "rewards/__init__.py" = ''

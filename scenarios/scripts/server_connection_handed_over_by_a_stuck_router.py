@@ -73,6 +73,6 @@ if __name__ == "__main__":
 # after = [""]
 # own_code = true
 # calls = ['sleep', 'rebuild_index', 'recv', 'main']
-# causes = ["gil-held", "child-stuck", "native-call", "worker-stuck"]
+# causes = ["gil-held", "child-process-stuck", "native-call", "worker-stuck"]
 # says = ['router']
 # ///

@@ -1,5 +1,5 @@
 """A broker writes tasks into one pipe, from which three workers read under a common lock; its
-writer thread fails in the middle of a large task, and the worker whose turn it is waits for the rest.
+writer thread fails in the middle of a task, and the worker whose turn it is waits for the rest.
 
 That one keeps the lock, and its siblings wait for it. The broker goes on with what it is asked for,
 and the client waits for its result: the thread's error is in the log.

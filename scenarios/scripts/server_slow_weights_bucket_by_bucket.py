@@ -1,5 +1,5 @@
-"""Healthy and slow: a loader decompresses the buckets of a model one after the other and pushes each
-over ZeroMQ to the first of two workers, which hands it on to the second; both wait in between.
+"""Healthy and slow: a loader decompresses the buckets of a model one after the other and pushes
+each over ZeroMQ to the first of two workers, which hands it on to the second; both wait in between.
 """
 
 import bz2
