@@ -96,6 +96,6 @@ if __name__ == "__main__":
 # after = ["", "Served"]
 # own_code = true
 # calls = ['use', 'asyncio', 'select', 'run', 'main']
-# causes = ["deadlock", "endpoint-silent", "event-loop", "loop-waits-for-itself", "child-process-stuck"]
+# causes = ["endpoint-silent", "event-loop", "loop-waits-for-itself", "child-process-stuck"]
 # says = ['api_server|127\.0\.0\.1:\d+']
 # ///
