@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket, Syscall, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.proof_of_hang import (
     describe_listening,
