@@ -18,8 +18,8 @@ from ..process.frames import (
     serves_multiprocessing,
     unqualified_name,
 )
-from ..process.helper_processes import is_to_be_given
-from ..process.process_snapshot import ProcessSnapshot
+from ..process.helper_processes import is_to_be_given, may_keep
+from ..process.process_snapshot import ProcessSnapshot, merge_looks
 from ..thread_edges import list_locks
 from .deadlock import find_ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -329,6 +329,15 @@ def _a_rank_may_have_it(scene: Scene) -> Found | None:
     return None
 
 
+def _another_process_may_have_it(scene: Scene) -> Found | None:
+    """A process that a rank has started shares the lock, and stands where it is taken."""
+    families = [(one.looks, *one.children) for one in scene.ranks if scene.view is not None]
+    for other in (merge_looks(looks) for family in families for looks in family):
+        if other is not None and scene.view is not None and may_keep(other, scene.view):
+            return Found(f"{format_process(other.look)} shares it, and is in {format_place(other)}")
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -411,6 +420,7 @@ CAUSES = (
             need(_waits_for_a_shared_lock, 0.5),
             also(_nobody_there_to_have_it, 0.35),
             unless(_a_rank_may_have_it),
+            unless(_another_process_may_have_it),
         ),
         why="In {place} it waits for a lock or semaphore that processes share. Whoever had it "
         "ended without giving it back, or it took it twice: nothing frees such a lock then.",

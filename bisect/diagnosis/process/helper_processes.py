@@ -192,6 +192,23 @@ def is_to_be_given(view: ProcessSnapshot) -> bool:
     )
 
 
+_TAKES_WITHIN = 2  # frames: `__enter__` of multiprocessing's lock, and who has called it
+
+
+def may_keep(view: ProcessSnapshot, other: ProcessSnapshot) -> bool:
+    """Return whether a process may have the lock of multiprocessing in which another one sleeps: it
+    shares that, does not sleep in it, and stands in the function in which the other one takes it.
+    """
+    futex = other.call.futex if other.call is not None else None
+    if futex is None or not futex.is_shared_semaphore or view.look.pid not in (futex.sharers or ()):
+        return False
+    own = view.call.futex if view.call is not None else None
+    python = [frame for frame in other.frames if not frame.native][:_TAKES_WITHIN]
+    takes = {(one.file, one.name) for one in python if not _SYNCHRONIZE.search(one.file)}
+    inside = any((one.file, one.name) in takes for one in view.frames)
+    return inside and (own is None or own.file != futex.file)
+
+
 def find_giver(
     view: ProcessSnapshot, family: Sequence[Sequence[Look]], table: ProcessTable, host: str
 ) -> Wait | None:
