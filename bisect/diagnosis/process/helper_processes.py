@@ -147,12 +147,12 @@ def has_failed(look: Look) -> bool:
 
 def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
     """Return the looks at the only process beside these ranks that has failed, is none of them, and
-    was started by what has started them, or before all of them by what is no rank; () where there
-    is none, or several.
+    was started by what has started them, or before all of them by what is no rank and none of
+    these; () where there is none, or several.
     """
     pids = {facts.pid for facts in ranks}
     parents = {facts.looks[-1].ppid for facts in ranks if facts.looks}
-    oldest = max((facts.looks[-1].age for facts in ranks if facts.looks), default=0.0)
+    first = min((_tell_start(facts.looks) for facts in ranks if facts.looks), default=0.0)
     found = {
         looks[-1].pid: looks
         for facts in ranks
@@ -160,9 +160,16 @@ def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
         if looks and looks[-1].pid in facts.beside and looks[-1].pid not in pids
         if has_failed(looks[-1])
         if looks[-1].ppid in parents
-        or (looks[-1].age > oldest and looks[-1].ppid not in {*pids, *facts.beside})
+        or (_tell_start(looks) < first and looks[-1].ppid not in {*pids, *facts.beside})
     }
     return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def _tell_start(looks: Sequence[Look]) -> float:
+    """Return when a process was started, on the clock of its looks: the age is read later in a look
+    than its moment, by so much the earlier a start seems.
+    """
+    return max(look.at - look.age for look in looks)
 
 
 def is_halted(look: Look) -> bool:
