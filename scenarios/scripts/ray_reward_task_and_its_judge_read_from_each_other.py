@@ -1,12 +1,12 @@
 """Ray: a reward task starts a judge as a program, writes the answer into its standard input and
 reads what it prints; it has not closed that input, and the judge reads to its end.
 
-The task is in a reward package of its own, below two helpers; the driver waits for the scores, and
+The task is below two helpers of a module of its own; the driver waits for the scores, and
 two actors for their next call.
 """
 
+import judge
 import ray
-from rewards import judge
 
 
 @ray.remote
@@ -49,8 +49,7 @@ if __name__ == "__main__":
 # causes = ["deadlock", "ray-task", "child-process-stuck", "child-program", "full-queues-both-ways"]
 # says = ['compute_score|judge|pipe']
 # [files]
-# "rewards/__init__.py" = ''
-# "rewards/judge.py" = '''
+# "judge.py" = '''
 # """Scores answers with a program of its own."""
 # import pathlib
 # import subprocess
@@ -59,7 +58,7 @@ if __name__ == "__main__":
 #
 # class Judge:
 #     def __init__(self) -> None:
-#         program = pathlib.Path(__file__).with_name("program.py")
+#         program = pathlib.Path(__file__).with_name("judge_program.py")
 #         self.process = subprocess.Popen(
 #             [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
 #         )
@@ -73,7 +72,7 @@ if __name__ == "__main__":
 # def score(answer: str) -> float:
 #     return float(Judge().ask(answer))
 # '''
-# "rewards/program.py" = '''
+# "judge_program.py" = '''
 # """Prints the length of what it is told."""
 # import sys
 #
