@@ -30,6 +30,7 @@ from .awaited_work import (
     keep_children_that_feed,
     keep_what_feeds,
 )
+from .dask_threads import runs_loop_of_dask
 from .kernel import split_words
 
 AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
@@ -78,7 +79,7 @@ def _socket_traffic(
 ) -> Iterator[str]:
     old = {one.inode: one for one in before.sockets}
     calls = {one.socket.inode: name for name, one in awaited if one.socket is not None}
-    is_of_dask = is_dask_worker(after.command) or any(map(_runs_loop_of_dask, after.threads))
+    is_of_dask = is_dask_worker(after.command) or any(map(runs_loop_of_dask, after.threads))
     for new in after.sockets:
         known = old.get(new.inode)
         received, sent = _grown_bytes(known, new)
@@ -95,21 +96,6 @@ def _socket_traffic(
         much = sent >= NET_BULK * seconds
         if sent > 0 and sent >= ONE_WAY * received and (call in _SENDS or much):
             yield f"sends {format_rate(sent, seconds)} to {new.peer or 'a socket'}"
-
-
-_LOOPS_OF_DASK = (
-    ("/distributed/utils.py", "LoopRunner"),
-    ("/distributed/nanny.py", "WorkerProcess"),
-)
-
-
-def _runs_loop_of_dask(thread: Thread) -> bool:
-    """Return whether a thread is the loop of a client of Dask's, of its scheduler or a worker."""
-    return any(
-        one.file.endswith(file) and name in one.name
-        for one in thread.frames
-        for file, name in _LOOPS_OF_DASK
-    )
 
 
 def _grown_bytes(old: Socket | None, new: Socket) -> tuple[int, int]:
@@ -257,7 +243,7 @@ def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
         frames = _without_tries(tuple(line for line, _ in groupby(code)))
         if not frames or (thread.name in SERVICE_THREADS and not every):
             continue
-        if _runs_loop_of_dask(thread) and not every:  # by which its processes are in touch
+        if runs_loop_of_dask(thread) and not every:  # by which its processes are in touch
             continue
         if thread.os_id == look.pid or thread is look.main:
             yield "main", frames

@@ -54,6 +54,7 @@ from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from ..evidence import movement
 from ..evidence.awaited_work import keep_children_that_feed
+from ..evidence.dask_threads import is_loop_at_work
 from ..evidence.descriptors import parse_socket_inode, read_sockets
 from ..evidence.look import Target
 from ..evidence.machine import read_machine
@@ -117,6 +118,8 @@ class LauncherSnapshot:
     expects_words: bool  # its ranks are ours, and would have spoken
     mark: str = ""  # what all that it started has in its environment, as OUTER_VARIABLE
     looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
+    # The same with each main thread as it is, and no other one in its place.
+    as_seen: dict[int, list[Look]] = field(default_factory=dict)
     rank_of: dict[int, int] = field(default_factory=dict)  # by the pid of a rank's own process
     parents: dict[int, int] = field(default_factory=dict)
     # Those that have our variables, and a PYTHONPATH without the folder that starts the watch.
@@ -250,6 +253,7 @@ class LauncherSnapshot:
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in shown]
         for one in await take_good_looks(targets):
             if one.state:
+                self.as_seen.setdefault(one.pid, []).append(one)
                 self.looks.setdefault(one.pid, []).append(put_stuck_request_first(one))
         self._find_beside()
 
@@ -269,7 +273,11 @@ class LauncherSnapshot:
         That a script of the user's own prints something counts: it may sleep in between, and it
         cannot be asked what it does.
         """
-        seen: list[str] = []
+        seen = [
+            f"the event loop of {looks[-1].name} ({pid}) computes"
+            for pid, looks in self.as_seen.items()
+            if is_loop_at_work(looks)
+        ]
         for looks in self._select_counting_looks():
             if is_resource_tracker(looks[-1].command):
                 continue  # it hears of what others make, and nobody waits for it
