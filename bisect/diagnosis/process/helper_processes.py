@@ -295,11 +295,11 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     # A worker that waits for its next task is idle, not what is waited for; one that is halted
     # takes none.
     halted = [lk for lk in mine if is_halted(lk)]
-    working = sorted((lk for lk in mine if not is_idle_worker(lk)), key=_asks_its_cluster)
+    working = sorted((lk for lk in mine if not is_idle_worker(lk)), key=asks_its_cluster)
     return next(iter(halted or working or mine), None)
 
 
-def _asks_its_cluster(look: Look) -> bool:
+def asks_its_cluster(look: Look) -> bool:
     """Return whether a worker of Dask waits in a task for what its cluster is to give: a lock, or
     the result of another task.
     """
