@@ -257,7 +257,7 @@ async def _read_shared_tables(limit: float) -> SharedTables:
     try:
         return await call_with_limit(read, limit=limit, key="machine")
     except TimeoutError:
-        return SharedTables(missing=("The sockets and locks could not be listed in time.",))
+        return SharedTables(missing=(descriptors.TABLES_UNKNOWN,))
 
 
 async def _look_at_process(

@@ -44,6 +44,7 @@ from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.other_nodes import find_node_rendezvous
+from ..diagnosis.process.actor_waits import put_job_thread_first
 from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS
 from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
@@ -67,6 +68,7 @@ from ..evidence.process import (
     words_of,
 )
 from ..evidence.ray_cluster import leave_out_services
+from ..evidence.successive_looks import complete_look
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
 from .missing_ranks import find_rank_number, take_spawned_ranks
@@ -253,8 +255,12 @@ class LauncherSnapshot:
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in shown]
         for one in await take_good_looks(targets):
             if one.state:
-                self.as_seen.setdefault(one.pid, []).append(one)
-                self.looks.setdefault(one.pid, []).append(put_stuck_request_first(one))
+                before = self.as_seen.setdefault(one.pid, [])
+                one = complete_look(before[-1], one) if before else one
+                before.append(one)
+                self.looks.setdefault(one.pid, []).append(
+                    put_stuck_request_first(put_job_thread_first(one))
+                )
         self._find_beside()
 
     def _find_beside(self) -> None:
