@@ -166,6 +166,8 @@ def _find_titled_part(first: int, case: Case, graph: WaitGraph) -> _Part | None:
     view = merge_looks(known[way[-1]]) if way else None
     if others or len(parts) < len(way) or view is None or view.running:
         return None
+    if waits_for_requests(view.look):
+        return None
     wait = graph.waits.get((facts.rank, way[-1]))
     is_alone = is_mutual or is_halted(view.look) or asks_its_cluster(view.look)
     if not (is_alone or is_kept_by_others(wait, {*known, facts.pid})):

@@ -38,6 +38,7 @@ AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
 ONE_WAY = 8  # so many times more in one direction than in the other is no polling
 NET_BULK = 16 * 1024  # bytes a second, sent over a socket that is not waited for
 NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but are told little
+TOLD_BY_DASK = 6 * 1024  # each worker what it uses, and asks for its lock again: 3 KiB/s
 THREAD_BULK = 64 * 1024  # of one thread of the step: the main one reads or writes, another writes
 FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MiB/s
 DISK_BULK = 4 * 1024  # really from storage
@@ -89,7 +90,8 @@ def _socket_traffic(
         call = calls.get(new.inode) if known is not None else None
         if is_of_dask:  # its processes tell one another what they use
             call = None
-        much = received >= (NET_RECEIVED if known is not None else NET_BULK) * seconds
+        least = TOLD_BY_DASK if is_of_dask else NET_RECEIVED
+        much = received >= (least if known is not None else NET_BULK) * seconds
         if received > 0 and received >= ONE_WAY * sent and (call or much):
             yield f"receives {format_rate(received, seconds)} from {new.peer or 'a socket'}"
             continue

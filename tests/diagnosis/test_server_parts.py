@@ -170,6 +170,11 @@ def test_parts_without_a_title_and_those_that_wait_for_work_belong_to_their_prog
     idle = reads_from(301, own=302, parent=301, title="textserve::PP2")
     assert front(ENGINE_PART, idle).ranks.culprit == (0,)
     assert front(STOPPED, world=2).ranks.culprit != (UnknownRank("n01", 302),)
+    listens = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
+    end = Descriptor(6, "socket", "socket:[3]", socket=listens)
+    takes = look("accept STD/socket.py:294", pid=302, call="accept4", descriptors=(end,))
+    takes = replace(takes, command=("textserve::PP2",), ppid=301, sockets=(listens,))
+    assert front(ENGINE_PART, takes).ranks.culprit == (0,)
 
 
 SYNCS = (

@@ -525,6 +525,7 @@ def test_what_a_worker_of_dask_tells_its_scheduler_twice_a_second_is_no_progress
 
     assert describe_movement([told(1, 1000), told(2, 1823)]) != ""
     assert describe_movement([told(1, 1000, loop), told(2, 1823, loop)]) == ""
+    assert describe_movement([told(1, 1000, loop), told(2, 4200, loop)]) == ""  # a late heartbeat
     assert describe_movement([told(1, 1000, loop), told(2, 9000, loop)]) != ""
 
 
