@@ -124,10 +124,14 @@ def _call_lock(frame: Frame) -> str:
 
 
 def _another_waits_for_a_lock(scene: Scene) -> Found | None:
-    """Another thread waits for a lock in the job's own code too."""
+    """Another thread waits for a lock in the job's own code too, and not for the same one."""
+    main = scene.view.main if scene.view is not None else None
+    first = _own_lock(scene, main) if main is not None else None
+    wanted = first.takes.identity if first is not None and first.takes is not None else ""
     for thread in find_side_threads(scene):
         frame = _own_lock(scene, thread)
-        if frame is not None:
+        same = frame is not None and frame.takes is not None and frame.takes.identity == wanted
+        if frame is not None and not (wanted and same):
             words = f"{_named(thread)} waits for {_call_lock(frame)}"
             return Found(words, {"other": _named(thread), "wanted": _call_lock(frame)})
     return None

@@ -146,6 +146,8 @@ def find_actor_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> 
     Where all wait for others, the source says whom each has asked: the last of these it is.
     """
     actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
+    pids = {one.pid for one in actors}
+    actors = [one for one in actors if one.ppid not in pids]  # forked by one, with its title
     at_work = [
         one for one in actors if runs_method(find_actor(one.command)) or _is_actor_at_work(one)
     ]

@@ -144,6 +144,22 @@ SHOWS: Shows = {
 ALL = frozenset(SHOWS)
 
 
+def test_two_threads_that_wait_for_one_lock_take_it_in_no_order() -> None:
+    """A third has it, and stands in the call of the same line."""
+
+    def judge(*identities: str) -> set[str]:
+        both = beside(TAKES, ("refresh", ("refresh data.py:12", "Thread.run STD/threading.py:982")))
+        locks = (CodeLock("lock", identity) for identity in identities)
+        threads = tuple(
+            replace(one, frames=tuple(replace(f, takes=lock) for f in one.frames))
+            for one, lock in zip(both.threads, locks, strict=True)
+        )
+        return {*causes_of((job(), [first(replace(both, threads=threads)), held(1)]))}
+
+    assert "lock-order" in judge("data.py:lock", "data.py:other")
+    assert "lock-order" not in judge("data.py:lock", "data.py:lock")
+
+
 def test_a_lock_that_a_lone_thread_waits_for_is_its_own() -> None:
     assert "self-deadlock" in causes_of((job(), [rank(0, TAKES), held(1)]))
 
