@@ -81,6 +81,6 @@ if __name__ == "__main__":
 # after = ["", "Served"]
 # own_code = true
 # calls = ['getresponse', 'get', 'main', 'readinto', 'serve_forever', 'recv']
-# causes = ["connections-not-taken", "server-of-one-client", "endpoint-silent", "server-process-stuck", "deadlock"]
+# causes = ["server-of-one-client", "endpoint-silent", "server-process-stuck", "deadlock"]
 # says = ['metrics|127\.0\.0\.1:\d+']
 # ///
