@@ -32,6 +32,7 @@ from .causes.awaited import (
     BESIDE_STUCK,
     CHILD_STUCK,
     THREAD_STUCK,
+    find_still_holder,
     find_stuck_thread,
     waits_for_a_thread,
 )
@@ -366,7 +367,7 @@ def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause 
     """Return why the thread is stuck that the subject's main thread waits for, None if nothing is
     known of that.
     """
-    found, subject = find_stuck_thread(scene), scene.subject
+    found, subject = find_still_holder(scene) or find_stuck_thread(scene), scene.subject
     if waits_for_a_thread(scene) is None:
         return None
     if found is None or found[0].os_id is None or subject is None:

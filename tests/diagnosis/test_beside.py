@@ -8,14 +8,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.identity import UnknownRank
-from hangbisect.base.process_facts import Descriptor, Look, PipeEnd, Socket
+from hangbisect.base.process_facts import (
+    CodeLock,
+    Descriptor,
+    Kernel,
+    Look,
+    PipeEnd,
+    Socket,
+    Syscall,
+    Thread,
+)
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.process.helper_processes import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
-from .made_up import ALL_REDUCE, gone, job, look, rank
+from .made_up import ALL_REDUCE, gone, job, look, rank, stack
 
 SERVER, WORKER = 90, 91
 ADDRESS = "127.0.0.1:5000"
@@ -483,3 +492,31 @@ def test_a_helper_that_ended_well_or_is_anothers_or_lives_is_not_to_blame() -> N
 def test_where_a_rank_is_gone_or_stands_elsewhere_a_dead_helper_is_not_to_blame() -> None:
     assert UnknownRank("n01", 95) not in two_that_wait_for(died(), gone(2, 1)).ranks.culprit
     assert UnknownRank("n01", 95) not in two_that_wait_for(died(), kind="sleep").ranks.culprit
+
+
+def test_the_cause_is_that_of_the_thread_that_has_the_lock_for_which_all_others_wait() -> None:
+    """A server whose saver opens a pipe with a name, with the lock that each request wants."""
+    lock = CodeLock("lock", "server.py:lock")
+
+    pulls = server("Shard.pull server.py:18", "Shard.handle server.py:15", call="futex")
+    (task,) = pulls.kernel
+    assert task.syscall is not None
+    for_ever = replace(task.syscall, args=(0x7F00, 393, 0, 0, 0, 0))
+    wants = tuple(replace(f, takes=lock) if f.line == 18 else f for f in pulls.threads[0].frames)
+    second = Thread(211, "Thread-2", False, False, wants)
+    saves = stack("save_now_and_then server.py:28", "Thread.run STD/threading.py:982")
+    saver = Thread(212, "saver", False, False, (replace(saves[0], inside=(lock,)), *saves[1:]))
+    opens = Syscall(257, "openat", (0,) * 6, path="/data/feed")
+    pulls = replace(
+        pulls,
+        threads=(replace(pulls.threads[0], frames=wants), second, saver),
+        kernel=(
+            replace(task, syscall=for_ever),
+            Kernel(211, "python", "S", "futex_do_wait", for_ever),
+            Kernel(212, "python", "S", "wait_for_partner", opens),
+        ),
+    )
+    cause = judge(pulls).cause
+    assert cause is not None
+    assert cause.id == "pipe-no-writer"
+    assert "/data/feed" in cause.why

@@ -315,7 +315,7 @@ def _find_joined_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
     return _if_still(view, others[0]) if is_clear else None
 
 
-def _find_still_holder(scene: Scene) -> tuple[Thread, Kernel] | None:
+def find_still_holder(scene: Scene) -> tuple[Thread, Kernel] | None:
     """Return the thread that has the lock the main thread waits for, where it stands still."""
     held = _find_held_lock(scene)
     return _if_still(scene.view, held.holder) if held is not None and scene.view else None
@@ -338,7 +338,7 @@ def _thread_stands_still(scene: Scene) -> Found | None:
     """Another thread of the job stands still in a system call: the one that has the lock, if a
     lock is waited for.
     """
-    found = _find_still_holder(scene) or find_stuck_thread(scene) or _find_joined_thread(scene)
+    found = find_still_holder(scene) or find_stuck_thread(scene) or _find_joined_thread(scene)
     if found is None:
         return None
     thread, task = found
