@@ -180,7 +180,7 @@ def _is_titled(look: Look) -> bool:
 
 
 # What a process is kept by that does not go on: no work that is to come to it.
-_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel"])
+_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel", "gil"])
 
 
 def is_kept_by_others(wait: Wait | None, family: Collection[int | None]) -> bool:

@@ -164,6 +164,21 @@ def test_the_last_part_of_a_program_is_named_where_it_is_kept_by_what_is_no_part
     assert front(ENGINE_PART, waits).ranks.culprit == (UnknownRank("n01", 302),)
 
 
+def test_a_part_that_keeps_the_gil_in_native_code_is_named() -> None:
+    """What its other threads were to answer nobody answers: a router that has handed a connection
+    over by a thread of multiprocessing's.
+    """
+    sleeps = look("rebuild_index serve.py:42", pid=302, ppid=301, call="clock_nanosleep")
+    (main,) = sleeps.threads
+    sleeps = replace(
+        sleeps, command=("textserve::router",), threads=(replace(main, owns_gil=True),)
+    )
+    verdict = front(ENGINE_PART, sleeps)
+    assert verdict.ranks.culprit == (UnknownRank("n01", 302),)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "gil-held"
+
+
 def test_parts_without_a_title_and_those_that_wait_for_work_belong_to_their_program() -> None:
     plain = replace(STOPPED, command=("python", "serve.py"))
     assert front(ENGINE_PART, plain).ranks.culprit == (0,)
