@@ -213,7 +213,7 @@ def gathers(*workers: Look) -> Verdict:
 
 def dask_worker(pid: int, *frames: str, call: str = "futex", **more: object) -> Look:
     title = f"dask worker [tcp://127.0.0.1:{pid}]"
-    return look(*frames, pid=pid, ppid=100, call=call, command=(title,), name=title, **more)
+    return look(*frames, pid=pid, ppid=100, call=call, command=(title,), name=title, **more)  # type: ignore[arg-type]
 
 
 def test_a_worker_of_dask_that_opens_a_pipe_with_a_name_is_named_in_place_of_its_client() -> None:
