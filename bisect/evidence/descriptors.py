@@ -67,7 +67,6 @@ _RETRANSMITS, _PROBES = 1, 4
 _HEARD_AT = 52  # tcpi_last_data_recv, milliseconds
 
 # Said in a look that had no time for them.
-TABLES_UNKNOWN = "The sockets and locks could not be listed in time."
 ENDS_UNKNOWN = "Other ends of pipes and sockets outside the job were not looked for."
 
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..base.process_facts import Descriptor, Frame, Kernel, Look, Socket, Thread
-from .descriptors import ENDS_UNKNOWN, TABLES_UNKNOWN
+from .descriptors import ENDS_UNKNOWN
 from .kernel import may_wait_for_input
 from .movement import find_awaited_descriptors, list_threads_of_the_step
 from .stacks import format_stacks
@@ -27,11 +27,9 @@ from .stacks import format_stacks
 
 def complete_look(before: Look, after: Look) -> Look:
     """Return `after` with what only `before` shows: the locals of the frames that both have, the
-    lock files found by them; and what was not answered, the command line, whether it is frozen, its
-    sockets, and who has the other ends of what it waits for.
+    lock files found by them; and what was not answered, the command line, whether it is frozen, and
+    who has the other ends of what it waits for.
     """
-    if before.pid == after.pid and TABLES_UNKNOWN in after.missing:
-        after = _copy_sockets(before, after)
     if before.pid == after.pid and ENDS_UNKNOWN in after.missing:
         after = _copy_other_ends(before, after)
     if before.pid == after.pid and before.command and not after.command:
@@ -53,22 +51,6 @@ def complete_look(before: Look, after: Look) -> Look:
         awaited_files=after.awaited_files or before.awaited_files,
         taken_ports=after.taken_ports or before.taken_ports,
         dump=format_stacks(after.pid, after.command or (after.name,), threads),
-    )
-
-
-def _copy_sockets(before: Look, after: Look) -> Look:
-    """Return `after` with the sockets of the look before, as they were then, where it has none: on
-    a machine with much to do the kernel is not asked in time.
-    """
-    old = [one for task in before.kernel if task.syscall for one in task.syscall.descriptors]
-    known = {one.path: one.socket for one in old if one.socket is not None}
-    known |= {f"socket:[{one.inode}]": one for one in before.sockets if one.inode}
-
-    def fill(one: Descriptor) -> Descriptor:
-        return one if one.socket is not None else replace(one, socket=known.get(one.path))
-
-    return replace(
-        after, kernel=change_descriptors(after, fill), sockets=after.sockets or before.sockets
     )
 
 
