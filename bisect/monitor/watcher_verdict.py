@@ -45,7 +45,7 @@ from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
 from ..diagnosis.other_nodes import find_node_rendezvous
-from ..diagnosis.process.actor_waits import put_job_thread_first
+from ..diagnosis.process.actor_waits import put_job_thread_first, put_same_thread_first
 from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS
 from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
@@ -260,9 +260,9 @@ class LauncherSnapshot:
                 before = self.as_seen.setdefault(one.pid, [])
                 one = complete_look(before[-1], one) if before else one
                 before.append(one)
-                self.looks.setdefault(one.pid, []).append(
-                    put_stuck_request_first(put_job_thread_first(one))
-                )
+                kept = self.looks.setdefault(one.pid, [])
+                one = put_stuck_request_first(put_job_thread_first(one))
+                kept.append(put_same_thread_first(kept, one))
         self._find_beside()
 
     def _find_beside(self) -> None:
