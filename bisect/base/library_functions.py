@@ -78,8 +78,7 @@ _MAKING_GROUPS = (
 _RPC = r"torch/distributed/rpc/api\.py"
 _TRANSFERS = r"(?:i?send|i?recv|broadcast|reduce|gather|scatter)\w*"
 _RAY_WORKER = r"ray/_private/worker\.py"
-# Of compiled graphs: sched_yield in experimental_mutable_object_manager.cc.
-_RAY_CHANNEL = r"ray/experimental/channel/shared_memory_channel\.py"
+_RAY_CHANNEL = r"ray/experimental/channel/shared_memory_channel\.py"  # of compiled graphs
 BUILD_LOCK = "the lock file of a torch extension build"
 
 # The wrapper around each function of torch.distributed, and what evidence/stacks.py makes of its
