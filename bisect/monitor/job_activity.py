@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 
 WINDOW = 5.0  # seconds
+_MOST_LOOKS = 5  # at a process for the names of its threads
 SEARCH_EVERY = 10.0  # seconds between two searches for a process's threads that only poll
 
 
@@ -69,6 +70,7 @@ class Stillness:
         self._samples: dict[int, deque[Sample]] = {}
         self._polling: dict[int, tuple[int, ...]] = {}  # threads that only poll, by pid
         self._in_touch: dict[int, tuple[int, ...]] = {}  # those by which Dask's processes are so
+        self._looked: dict[int, int] = {}  # how often each was looked at for these
         self._searched_at: dict[int, float] = {}
         self._last_stir = 0.0
 
@@ -100,7 +102,7 @@ class Stillness:
         those that have them in touch: on a machine with much to do these use no little of a core.
         """
         workers = {pid for pid in self._samples if is_dask_worker(words_of(pid))}
-        return bool(workers - {*self._in_touch})
+        return any(self._looked.get(pid, 0) < _MOST_LOOKS for pid in workers - {*self._in_touch})
 
     def learn_threads(self, looks: Mapping[int, Sequence[Look]]) -> None:
         """Leave out of later samples what the `looks` at processes (by pid) name as threads that
@@ -108,7 +110,9 @@ class Stillness:
         """
         for pid, seen in looks.items():
             found = list_threads_in_touch(seen)
-            if found or is_dask_worker(seen[-1].command):
+            self._looked[pid] = self._looked.get(pid, 0) + 1
+            is_read = any(look.threads for look in seen)  # in time, on a machine with much to do
+            if found or (is_read and is_dask_worker(seen[-1].command)):
                 self._in_touch[pid] = found
 
     def _find_polling(self, pid: int, now: float) -> None:

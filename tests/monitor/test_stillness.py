@@ -144,6 +144,11 @@ def test_the_loop_of_a_worker_of_dask_is_left_out_once_a_look_has_named_it(
     stir(0, 0.0, 0.0)
     assert stir(1, 0.3, 0.3)
     assert still.wants_names_of_threads()
+    unread = replace(look(pid=1), threads=(), command=("dask worker [tcp://127.0.0.1:1]",))
+    monkeypatch.setattr(job_activity, "list_threads_in_touch", lambda looks: ())
+    still.learn_threads({1: [unread]})
+    assert still.wants_names_of_threads()  # no stack was read in time
+    monkeypatch.setattr(job_activity, "list_threads_in_touch", lambda looks: (1,))
     still.learn_threads({1: [look("work train.py:9", pid=1)]})
     assert not still.wants_names_of_threads()
     stirred = [stir(n, 0.3 * n, 0.3 * n) for n in range(2, 3 + 2 * int(WINDOW))]
