@@ -14,7 +14,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -83,7 +83,7 @@ def sample(
     pid: int,
     *,
     net: bool | Mapping[int, Socket] = False,
-    polling: Iterable[int] = (),
+    polling: Collection[int] = (),
     limit: float = 0.2,
 ) -> Sample | None:
     """Return the counters of a process, None if it is gone (a zombie is gone).
@@ -115,7 +115,7 @@ def sample(
         received=_received(pid, net) if net is not False else None,
         disk_read=whole.get("read_bytes", 0),
         faults=found.faults,
-        delayed=_delayed(pid),
+        delayed=0.0 if pid in polling else _delayed(pid),  # that of the main thread
         main_read=main.get("rchar", 0),
         main_written=main.get("wchar", 0),
         polling=tuple(

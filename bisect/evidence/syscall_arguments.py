@@ -276,7 +276,16 @@ def decode_syscall(
         path=path,
         descriptors=tuple(describe(fd) for fd in dict.fromkeys(fds)),
         futex=decode_futex(call, memory, pid),
+        signals=_decode_signal_set(call, memory),
     )
+
+
+def _decode_signal_set(call: Syscall, memory: ReadsMemory) -> tuple[int, ...]:
+    """Return the signals that a call of rt_sigtimedwait() waits for: a bit each, from 1 on."""
+    if call.name != "rt_sigtimedwait":
+        return ()
+    bits = int.from_bytes(memory.read(call.args[0], 8) or b"", "little")
+    return tuple(number for number in range(1, 65) if bits >> number - 1 & 1)
 
 
 def _decode_poll_set(call: Syscall, memory: ReadsMemory) -> list[int]:

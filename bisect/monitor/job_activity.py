@@ -32,11 +32,13 @@ from ..base.process_facts import Look, Sample
 from ..base.process_roles import (
     TITLE,
     find_actor,
+    is_dask_worker,
     is_worker_program,
     name_server_process,
     runs_method,
 )
 from ..base.rank_facts import RestartedProcess
+from ..evidence.dask_threads import list_threads_in_touch
 from ..evidence.kernel import find_frozen_group
 from ..evidence.left_logs import ERROR_LINE, LOG_ENDINGS, find_repeated_error
 from ..evidence.lock_and_log_files import read_last_lines
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
 
 WINDOW = 5.0  # seconds
+_MOST_LOOKS = 5  # at a process for the names of its threads
 SEARCH_EVERY = 10.0  # seconds between two searches for a process's threads that only poll
 
 
@@ -66,6 +69,8 @@ class Stillness:
         """No samples yet."""
         self._samples: dict[int, deque[Sample]] = {}
         self._polling: dict[int, tuple[int, ...]] = {}  # threads that only poll, by pid
+        self._in_touch: dict[int, tuple[int, ...]] = {}  # those by which Dask's processes are so
+        self._looked: dict[int, int] = {}  # how often each was looked at for these
         self._searched_at: dict[int, float] = {}
         self._last_stir = 0.0
 
@@ -75,7 +80,8 @@ class Stillness:
         """
         lately = False
         for pid in pids:
-            now = sample(pid, polling=self._polling.get(pid, ()))
+            polling = (*self._polling.get(pid, ()), *self._in_touch.get(pid, ()))
+            now = sample(pid, polling=polling)
             if now is None:
                 self._samples.pop(pid, None)
                 continue
@@ -90,6 +96,24 @@ class Stillness:
                 lately = True
             kept.append(now)
         return self._last_stir if lately else 0.0
+
+    def wants_names_of_threads(self) -> bool:
+        """Return whether processes of Dask's stir of which only a look can tell which threads are
+        those that have them in touch: on a machine with much to do these use no little of a core.
+        """
+        workers = {pid for pid in self._samples if is_dask_worker(words_of(pid))}
+        return any(self._looked.get(pid, 0) < _MOST_LOOKS for pid in workers - {*self._in_touch})
+
+    def learn_threads(self, looks: Mapping[int, Sequence[Look]]) -> None:
+        """Leave out of later samples what the `looks` at processes (by pid) name as threads that
+        have those of Dask in touch.
+        """
+        for pid, seen in looks.items():
+            found = list_threads_in_touch(seen)
+            self._looked[pid] = self._looked.get(pid, 0) + 1
+            is_read = any(look.threads for look in seen)  # in time, on a machine with much to do
+            if found or (is_read and is_dask_worker(seen[-1].command)):
+                self._in_touch[pid] = found
 
     def _find_polling(self, pid: int, now: float) -> None:
         """Search a process that stirs for threads that only poll: later samples leave them out."""

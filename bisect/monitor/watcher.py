@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 TICK = 0.25  # seconds
 QUIET_TICK = 5.0  # once ranks have spoken: their monitors look, and tell us
 SAMPLE_EVERY = 1.0
+NAMES_AFTER = 2  # times `stall` that what stirs is looked at, for what its threads are
 RARELY = 30.0  # seconds between samples of a command that has run for long and tells nothing
 PING_EVERY = 2.0  # seconds between two words to the front, at the end
 SUSPENDED = 3.0  # seconds too late for a tick: we, and with us the job, were not running
@@ -250,6 +251,11 @@ class LauncherSupervisor:
                 await self._late_at_start(now)
         elif now > max(at.stirred, at.looked) + max(around.stall, self._pause(now)):
             await self._judge("still", at.stirred + around.stall)
+        elif now > max(at.began, at.looked) + NAMES_AFTER * around.stall and self._is_to_name():
+            await self.look()
+
+    def _is_to_name(self) -> bool:
+        return self._stillness is not None and self._stillness.wants_names_of_threads()
 
     def _sample(self, now: float) -> None:
         from ..evidence.process import descendants
@@ -508,6 +514,8 @@ class LauncherSupervisor:
             self.family.add_rank(pid)
         self.tasks = set(found.rank_of) if found.is_elsewhere else set()
         self.at.looked = time.monotonic()
+        if self._stillness is not None:
+            self._stillness.learn_threads(found.as_seen)
         return found
 
     @property

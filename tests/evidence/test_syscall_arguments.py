@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -470,6 +471,24 @@ def test_threads_outside_of_a_container_keep_their_ids() -> None:
     assert syscall_arguments.read_outer_ids(1 << 30) == {}
     threads = (Thread(5, None, False, False, ()), Thread(os.getpid(), None, False, False, ()))
     assert syscall_arguments.renumber_threads(os.getpid(), threads) == threads
+
+
+def test_a_sigwait_has_the_signals_that_it_waits_for() -> None:
+    call = Syscall(128, "rt_sigtimedwait", (0x1000, 0, 0, 8, 0, 0))
+    asked = struct.pack("=Q", 1 << signal.SIGUSR2 - 1 | 1 << 64 - 1)
+
+    class Words(Bytes):
+        def string(self, address: int) -> str | None:
+            return None
+
+        def timespec(self, address: int, fraction: float = 1e-9) -> float | None:
+            return None
+
+    found = syscall_arguments.decode_syscall(
+        call, Words(asked), lambda fd: Descriptor(fd, "anon", ""), os.getpid()
+    )
+    assert found.signals == (signal.SIGUSR2, 64)
+    assert found.timeout is None
 
 
 def test_who_else_has_the_semaphore_mapped() -> None:
