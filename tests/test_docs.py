@@ -24,6 +24,8 @@ from hangbisect.search.isolation import IsolationOutcome
 from hangbisect.search.node_search import NodesOutcome
 from hangbisect.toggles.table import TOGGLES
 
+from .examples import for_each
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 
@@ -217,7 +219,7 @@ def _links(page: Path) -> Iterator[tuple[str, Path, str]]:
             yield link, (page.parent / path).resolve() if path else page, anchor
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@for_each(PAGES, lambda page: page.as_posix())
 def test_every_link_leads_somewhere(page: Path) -> None:
     for link, target, anchor in _links(page):
         assert target.is_file(), link
