@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ..diagnosis.snapshot import Snapshot
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead
-    from .job_activity import EndedChildren
+    from .ended_children import EndedChildren
     from .other_nodes import OtherNodes
 
 

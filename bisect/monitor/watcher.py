@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ..front.watcher_socket import WatcherSocket
     from .asked_hosts import Ask, AskedHosts
     from .clocks import NodeWait
+    from .ended_children import EndedChildren
     from .ending import ProcessFamily
-    from .job_activity import EndedChildren
     from .other_agents import OtherAgents
     from .watcher_verdict import LauncherJudgement, LauncherSnapshot
 
@@ -254,7 +254,8 @@ class LauncherSupervisor:
     def _sample(self, now: float) -> None:
         from ..evidence.process import descendants
         from ..evidence.ray_cluster import leave_out_services
-        from .job_activity import EndedChildren, Stillness
+        from .ended_children import EndedChildren
+        from .job_activity import Stillness
 
         if self._stillness is None or self._ended is None:
             self._stillness, self._ended = Stillness(), EndedChildren()
