@@ -124,8 +124,8 @@ def decode_futex(call: Syscall, memory: ReadsBytes, pid: int) -> Futex | None:
 
 
 def find_shared_file(maps: str, address: int) -> list[str]:
-    """Return the fields of a line of /proc/PID/maps (proc_pid_maps(5)), whose text is `maps`: that of
-    the file below /dev/shm that an address is mapped from. [] for none.
+    """Return the fields of one line of `maps`, the text of a /proc/PID/maps (proc_pid_maps(5)):
+    that of the file below /dev/shm that an address is mapped from. [] for none.
     """
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
