@@ -347,7 +347,7 @@ class Life:
             if self.descriptor is not None:
                 self._is_over = _is_readable(self.descriptor)
             else:
-                self._is_over = _is_gone(self.pid, self.started)
+                self._is_over = is_gone(self.pid, self.started)
         return self._is_over
 
     def exit_code(self) -> int | None:
@@ -398,8 +398,10 @@ def _is_readable(descriptor: int) -> bool:
     return any(event & select.POLLIN for _, event in poll.poll(0))
 
 
-def _is_gone(pid: int, started_at: int | None) -> bool:
-    """Return whether no process has `pid` since `started_at`."""
+def is_gone(pid: int, started_at: int | None) -> bool:
+    """Return whether no process has had `pid` since `started_at` (clock ticks after boot; None: it
+    is not known). A zombie is gone.
+    """
     try:
         os.kill(pid, 0)  # asks only (kill(2)); it answers without /proc, and with hidepid=2
     except (ProcessLookupError, OverflowError):

@@ -26,6 +26,7 @@ from ..base import events
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import CUT_SHORT
 from ..rank.exit_proxy import EXIT_STATUS
+from .clocks import Moments
 from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from ..front.watcher_socket import WatcherSocket
     from .asked_hosts import Ask, AskedHosts
     from .clocks import NodeWait
+    from .ended_children import EndedChildren
     from .ending import ProcessFamily
-    from .job_activity import EndedChildren
     from .other_agents import OtherAgents
     from .watcher_verdict import LauncherJudgement, LauncherSnapshot
 
@@ -68,24 +69,6 @@ class SupervisedCommand:
     since: float = field(default_factory=time.time)  # when it began, on the wall clock
     starter: int | None = None  # a socket to who started us: told everything; its end is ours
     ask_hosts: Ask | None = None  # by whom other hosts are asked that the command reaches by ssh
-
-
-@dataclass
-class Moments:
-    """When things happened, on the monotonic clock; 0.0 for never."""
-
-    began: float = field(default_factory=time.monotonic)
-    stirred: float = field(default_factory=time.monotonic)  # something of the command
-    sampled: float = 0.0
-    looked: float = 0.0
-    ticked: float = field(default_factory=time.monotonic)
-    ranks_ended: float = 0.0  # by a verdict of a monitor
-    elsewhere: float = float("-inf")  # it had a client of who starts the ranks
-
-    def skip(self, now: float, pause: float) -> None:
-        """Nothing ran for `pause` seconds: no clock counts them."""
-        self.began += pause
-        self.stirred = now
 
 
 class LauncherSupervisor:
@@ -260,7 +243,8 @@ class LauncherSupervisor:
     def _sample(self, now: float) -> None:
         from ..evidence.process import descendants
         from ..evidence.ray_cluster import leave_out_services
-        from .job_activity import EndedChildren, Stillness
+        from .ended_children import EndedChildren
+        from .job_activity import Stillness
 
         if self._stillness is None or self._ended is None:
             self._stillness, self._ended = Stillness(), EndedChildren()

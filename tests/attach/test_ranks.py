@@ -179,7 +179,9 @@ def test_what_a_rank_started_tells_its_number_where_the_rank_may_not_be_read() -
 
 def test_what_a_monitor_of_ours_starts_is_no_rank() -> None:
     """A rank starts the monitor, and it stays when the rank is gone."""
-    monitor = process(110, 1, PYTHON, "-I", "-S", "cli.py", "monitor", environ=of_torchrun(0))
+    monitor = process(
+        110, 1, PYTHON, "-I", "-S", "/x/hangbisect", "monitor", environ=of_torchrun(0)
+    )
     py_spy = process(111, 110, "py-spy", "dump", environ=of_torchrun(0))
     assert numbers(monitor, py_spy) == {}
 
