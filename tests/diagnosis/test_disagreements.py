@@ -127,6 +127,40 @@ def test_in_another_round_of_a_loop_over_roots_a_rank_has_another_one() -> None:
     assert verdict.cause is None or "takes rank" not in verdict.cause.why
 
 
+def _sends_round(number: int, sources: tuple[int, ...], comes_to: int) -> RankFacts:
+    """A rank that broadcasts from these in turn, and stands in the one of that number."""
+    operations = tuple(
+        Collective("0", "broadcast", n, "train.py:20", at=100 + n, done=n < comes_to, root=root)
+        for n, root in enumerate(sources[:comes_to], 1)
+    )
+    log = CollectiveLog("ring", operations, {"0": (0, 1, 2, 3)})
+    return replace(still(number, rooted(sources[comes_to - 1])), collectives=(log,))
+
+
+def test_where_ranks_have_parted_in_an_earlier_call_that_one_tells_who_is_wrong() -> None:
+    """Adapters go round in the order of their files, which is another one on rank 2."""
+    there = (0, 1, 2, 3)
+    ranks = [
+        _sends_round(0, there, 3),
+        _sends_round(1, there, 2),
+        _sends_round(2, there[::-1], 2),
+        _sends_round(3, there, 3),
+    ]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "collective-mismatch"
+    assert "rank 2 takes rank 3 for the source, ranks 0-1,3 take rank 0" in verdict.cause.why
+    # Once they have called something else, numbers compare nothing any more.
+    other = Collective("0", "barrier", 1, "train.py:9", at=101, done=True)
+    (log,) = ranks[0].collectives
+    ranks[0] = replace(
+        ranks[0], collectives=(replace(log, operations=(other, *log.operations[1:])),)
+    )
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.cause is None or "takes rank 3 for the source" not in verdict.cause.why
+
+
 # ---- another root in a group of some, which the logs tell ----------------------------------------
 
 EXPERTS = {"0": (0, 1, 2, 3), "e": (1, 2, 3)}
