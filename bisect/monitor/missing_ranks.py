@@ -29,7 +29,11 @@ from ..base.process_facts import Look
 from ..base.process_roles import find_actor
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_history import SILENT
-from ..diagnosis.process.blocked_syscalls import list_connected_pids
+from ..diagnosis.process.blocked_syscalls import (
+    list_awaited_pids,
+    list_connected_pids,
+    read_wanted_child,
+)
 from ..diagnosis.process.helper_processes import has_failed
 from ..diagnosis.process.pipe_writers import reads_words_of
 from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
@@ -43,6 +47,7 @@ from .job_activity import Stillness
 if TYPE_CHECKING:
     from ..base.process_facts import Look
     from ..base.rank_facts import RankFacts
+    from ..base.rank_state import RankState
     from .job import Job
 
 
@@ -96,16 +101,35 @@ class MissingRanks:
 
 def only_starts_ranks(job: Job) -> bool:
     """Return whether the only member, which no launcher has started, has started ranks of one of
-    several nodes: these have a monitor of their own, and it is none itself. May block.
+    several nodes, or waits for a launcher that has started ranks: these have a monitor of their
+    own, and it is none itself. May block.
     """
     members = list(job.members)
     if len(members) != 1 or job.place["launcher"]:
         return False
     (program,) = members
     own = {*(variables_of(program.pid) or {})}
-    below = (variables_of(pid) or {} for pid in family([program.pid]))
-    ranks = (v for v in below if any(v.get(name) and name not in own for name in RANK_VARIABLES))
-    return any(find_place(variables).has_others for variables in ranks)
+    child = _read_awaited_child(program)
+    for pid in family([program.pid]):
+        variables = variables_of(pid) or {}
+        if not any(variables.get(name) and name not in own for name in RANK_VARIABLES):
+            continue
+        above = [*itertools.takewhile(lambda one: one != program.pid, walk_up(pid, _DEEPEST))]
+        launched = any(has_launcher(words_of(one)) for one in above)
+        if find_place(variables).has_others or (launched and child in above):
+            return True
+    return False
+
+
+def _read_awaited_child(program: RankState) -> int:
+    """Return the child for whose end, or for whose words, the main thread of a program waits, 0 for
+    none.
+    """
+    look = program.looks[-1] if program.looks else None
+    if look is None:
+        return 0
+    call = next((task.syscall for task in look.kernel if task.tid == look.pid), None)
+    return read_wanted_child(call) or min(list_awaited_pids(look), default=0)
 
 
 async def find_silent_ranks(job: Job) -> list[RankFacts]:

@@ -185,10 +185,34 @@ def test_who_has_started_ranks_of_one_of_several_nodes_is_none_itself(
     variables = {100: STARTER, 101: started}
     monkeypatch.setattr(missing_ranks, "family", lambda pids: {101: 100})
     monkeypatch.setattr(missing_ranks, "variables_of", variables.get)
-    alone = SimpleNamespace(place={"launcher": None}, members=[SimpleNamespace(pid=100)])
+    program = SimpleNamespace(pid=100, looks=())
+    alone = SimpleNamespace(place={"launcher": None}, members=[program])
     assert missing_ranks.only_starts_ranks(alone) == is_so  # type: ignore[arg-type]
     launched = SimpleNamespace(**{**vars(alone), "place": {"launcher": "torchrun"}})
     assert not missing_ranks.only_starts_ranks(launched)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "words", "is_so"),
+    [
+        (101, "python /usr/bin/torchrun --standalone train.py", True),
+        (101, "python sweep.py", False),  # ranks that it starts itself join its monitor
+        (109, "python /usr/bin/torchrun --standalone train.py", False),  # kept by something else
+    ],
+)
+def test_who_waits_for_a_launcher_that_has_started_ranks_is_none_itself(
+    monkeypatch: pytest.MonkeyPatch, waits_for: int, words: str, is_so: bool
+) -> None:
+    """A sweep that has loaded torch, and starts torchrun once for each trial."""
+    started = {"WORLD_SIZE": "3", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "3"}
+    monkeypatch.setattr(missing_ranks, "family", lambda pids: {101: 100, 102: 100})
+    monkeypatch.setattr(missing_ranks, "variables_of", {100: {}, 101: {}, 102: started}.get)
+    monkeypatch.setattr(missing_ranks, "words_of", lambda pid: words.split())
+    monkeypatch.setattr(missing_ranks, "walk_up", lambda pid, most: iter([101, 100, 1]))
+    waits = look("Popen.wait STD/subprocess.py:1264", call="wait4", args=(waits_for, 0, 0, 0))
+    program = SimpleNamespace(pid=100, looks=(waits,))
+    alone = SimpleNamespace(place={"launcher": None}, members=[program])
+    assert missing_ranks.only_starts_ranks(alone) == is_so  # type: ignore[arg-type]
 
 
 # ---- ranks of one group that are of several programs ---------------------------------------------
