@@ -69,6 +69,9 @@ class Frame:
     counters: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     # As the source shows: the first and the last line of the innermost loop around the line.
     loop: tuple[int, ...] = field(default=(), compare=False)
+    # As the source shows: the root that the line gives to a collective is another one in another
+    # round of the loops around it (`src=owners[name]`).
+    turns: bool = field(default=False, compare=False, metadata=INSIDE)
     # As the source shows: how that loop catches whatever one of its rounds raises, and goes on with
     # the next one: "except Exception".
     catches: str = field(default="", compare=False, metadata=INSIDE)

@@ -301,14 +301,18 @@ def _have_to_agree(one: _Meaning, other: _Meaning) -> bool:
 def _word_root(place: CollectivePlace, root: Root, last: Collective | None) -> _Meaning:
     """Return what a rank means by its call: in a loop over all roots ranks are in different rounds
     of it, and their logs tell in which. Operations of one number meet, wherever they are called;
-    where no log tells the number, only those of one line do for sure.
+    where no log tells the number, only those of one line do for sure, and in such a loop those
+    whose counters tell the round.
     """
     words = f"take rank {root.rank} for the {root.role}"
     if last is not None and _name_logged_group(place, last):
         met = (root.call, last.group, last.number)
         return _Meaning(met, str(root.rank), words, f"in {place.words} ", place.words)
     where = tuple((frame.file, frame.name, frame.line) for frame in place.own)
-    number = last.number if last is not None else 0
+    number: Hashable = last.number if last is not None else 0
+    line = place.own[-1] if place.own else None
+    if last is None and line is not None and (line.turns or line.file.startswith("<")):
+        number = line.counters or ("round", root.rank)
     return _Meaning((root.call, where, number), str(root.rank), words, f"in {place.words} ")
 
 

@@ -5,6 +5,7 @@ in the same place. Their frames show it, and their logs do not: each made the sa
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
@@ -159,6 +160,25 @@ def test_where_ranks_have_parted_in_an_earlier_call_that_one_tells_who_is_wrong(
     )
     verdict = judge_job(job("late", 4), ranks)
     assert verdict.cause is None or "takes rank 3 for the source" not in verdict.cause.why
+
+
+def _in_a_loop(root: int, **known: Any) -> Look:
+    """In a broadcast whose line gives another root in each round of the loop around it."""
+    one = rooted(root)
+    (thread,) = one.threads
+    frames = tuple(replace(f, **known) if f.file.endswith("train.py") else f for f in thread.frames)
+    return replace(one, threads=(replace(thread, frames=frames),))
+
+
+def test_without_logs_a_loop_over_the_roots_tells_only_by_its_counters_who_is_wrong() -> None:
+    def told(*looks: Look) -> str:
+        verdict = judged(*looks)
+        return " ".join(verdict.cause.matched) if verdict.cause else ""
+
+    assert "rank 1 takes" not in told(*[_in_a_loop(n, turns=True) for n in (2, 1, 2, 2)])
+    same = [_in_a_loop(n, turns=True, counters=(("step", 3),)) for n in (2, 1, 2, 2)]
+    assert "ank 1 takes rank 1 for the source" in told(*same)
+    assert "ank 1 takes rank 1 for the source" in told(*[_in_a_loop(n) for n in (2, 1, 2, 2)])
 
 
 # ---- another root in a group of some, which the logs tell ----------------------------------------
