@@ -45,6 +45,7 @@ class Role(enum.Enum):
     WATCHES_RANKS = enum.auto()  # looks again and again whether the ranks that it started live
     ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
     TAKES_CONNECTION = enum.auto()  # waits until a pool of connections has one that is free
+    TAKES_MANAGED_LOCK = enum.auto()  # asks the process of a multiprocessing.Manager for a lock
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -408,6 +409,11 @@ FUNCTIONS = (
         r"torch/distributed/(?:pipelining/schedules|optim/zero_redundancy_optimizer)\.py",
         r"_wait_batch_p2p|wait_for_broadcasts|_sync_params|<listcomp>",
         frozenset([Role.MAY_RUN_COLLECTIVE]),
+    ),
+    LibraryFunction(
+        r"multiproc?ess(?:ing)?/managers\.py",
+        r"__enter__|acquire",
+        frozenset([Role.TAKES_MANAGED_LOCK]),
     ),
     LibraryFunction(
         r"urllib3/connectionpool\.py", r"_get_conn", frozenset([Role.TAKES_CONNECTION])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Look
+from hangbisect.base.process_facts import Look, Thread
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.collectives.collective_mismatch import LogSource
 from hangbisect.diagnosis.verdict import judge_job
@@ -129,6 +129,28 @@ def other_round() -> Facts:
     return job(), [rank(number, looks(epoch)) for number, epoch in enumerate((3, 4, 3))]
 
 
+def _in_two_threads(group: str) -> Look:
+    """The main thread in a barrier over all, and the thread of an asynchronous save in a gather."""
+
+    def in_call(name: str, over: str) -> Thread:
+        stack = look(
+            f"{name} SP/torch/distributed/distributed_c10d.py:3631",
+            "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+            "save train.py:32",
+        )
+        (thread,) = stack.threads
+        inner, wrapper, own = thread.frames
+        told = replace(wrapper, locals=(("group", over),))
+        return replace(thread, frames=(inner, told, own))
+
+    saver = replace(in_call("gather_object", group), os_id=991, name="AsyncCheckpointExecutor_0")
+    return replace(ALL_REDUCE, threads=(in_call("barrier", "None"), saver))
+
+
+def collectives_in_two_threads() -> Facts:
+    return job(), [rank(number, _in_two_threads("None")) for number in (0, 1, 2)]
+
+
 def store_key_missing() -> Facts:
     asks = with_native(STORE, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
     return job(), [rank(0, ALL_REDUCE), rank(1, asks)]
@@ -144,8 +166,16 @@ SHOWS: Shows = {
     "uneven-rounds": uneven_rounds,
     "other-round": other_round,
     "store-key-missing": store_key_missing,
+    "collectives-in-two-threads": collectives_in_two_threads,
 }
 ALL = frozenset(SHOWS)
+
+
+def test_a_thread_that_calls_collectives_of_a_group_of_its_own_disturbs_nobody() -> None:
+    found = causes_of((job(), [rank(n, _in_two_threads("given")) for n in (0, 1, 2)]))
+    assert "collectives-in-two-threads" not in found
+    told = causes_of(collectives_in_two_threads())["collectives-in-two-threads"]
+    assert "Ranks 0-2 in barrier, its thread AsyncCheckpointExecutor_0 in gather_object" in told.why
 
 
 def test_rounds_without_a_backward_are_no_batches() -> None:
