@@ -67,7 +67,7 @@ if __name__ == "__main__":
 # steps = [
 #   "training", "collectives", "first_broadcast", "first_barrier", "barrier", "script",
 # ]
-# after = ["First barrier done", "First broadcast done", ""]
+# after = ["First barrier done", "First broadcast done", "Checkpoint loaded", ""]
 # own_code = true
 # calls = ['broadcast', 'barrier']
 # causes = ["collective-mismatch", "rank-conditional-collective"]

@@ -68,5 +68,5 @@ if __name__ == "__main__":
 # after = ["First step done", "First backward done", ""]
 # own_code = true
 # calls = ['all_reduce', 'all_gather', 'step']
-# causes = ["collective-mismatch", "rank-conditional-collective"]
+# causes = ["collective-mismatch", "rank-conditional-collective", "uneven-rounds"]
 # ///

@@ -57,5 +57,5 @@ if __name__ == "__main__":
 # after = ["First all_reduce done", ""]
 # own_code = true
 # calls = ['all_reduce', 'barrier']
-# causes = ["collective-mismatch", "rank-conditional-collective"]
+# causes = ["collective-mismatch", "rank-conditional-collective", "uneven-rounds"]
 # ///

@@ -70,5 +70,7 @@ if __name__ == "__main__":
 # after = ["First step done", "First backward done", "DDP ready", ""]
 # own_code = true
 # calls = ['DistributedDataParallel', 'backward', 'step']
-# causes = ["collective-mismatch", "rank-conditional-collective", "uneven-rounds"]
+# causes = [
+#   "collective-mismatch", "rank-conditional-collective", "uneven-rounds", "ddp-on-some-ranks",
+# ]
 # ///

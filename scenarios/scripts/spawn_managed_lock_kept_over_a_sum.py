@@ -56,7 +56,7 @@ if __name__ == "__main__":
 
 # /// case
 # command = "python train.py"
-# culprits = [[2]]
+# culprits = [[2], [0, 1, 2, 3]]
 # culprits_by_stacks = [[0, 1, 2, 3], [0, 1, 3]]
 # steps = ["training", "collectives", "first_all_reduce", "script"]
 # after = ["First all_reduce done", ""]
