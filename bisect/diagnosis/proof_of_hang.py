@@ -58,6 +58,7 @@ _OUT_OF_STEP = frozenset(
         *("rank-conditional-collective", "collective-mismatch", "group-on-some-ranks"),
         *("ddp-on-some-ranks", "different-parameters", "uneven-batches", "metric-lock"),
         *("uneven-rounds", "message-left-out", "swallowed-exception"),
+        "collectives-in-two-threads",
     ]
 )
 # Of these it is a guess which rank is wrong where only frames tell; that all ranks wait, in calls

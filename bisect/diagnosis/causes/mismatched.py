@@ -259,7 +259,10 @@ def _call_from_two_threads(scene: Scene) -> Found | None:
         return None
     who = format_ranks([rank for rank, _, _ in found])
     words = f"{who} in {found[0][1]}, {found[0][2]}, both over the group of all ranks"
-    return Found(words, {"sentence": begin_sentence(words)})
+    # Whose thread has not come to its call may be at work, and the calls may be in one order yet.
+    return Found(
+        words, {"sentence": begin_sentence(words)}, doubtful=len(found) < len(scene.living)
+    )
 
 
 def _find_call_of_all(frames: Sequence[Frame]) -> Frame | None:

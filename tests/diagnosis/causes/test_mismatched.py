@@ -174,7 +174,10 @@ ALL = frozenset(SHOWS)
 def test_a_thread_that_calls_collectives_of_a_group_of_its_own_disturbs_nobody() -> None:
     found = causes_of((job(), [rank(n, _in_two_threads("given")) for n in (0, 1, 2)]))
     assert "collectives-in-two-threads" not in found
+    some = [rank(0, _in_two_threads("None")), rank(1, ALL_REDUCE)]
+    assert causes_of((job(), some))["collectives-in-two-threads"].level == "guess"
     told = causes_of(collectives_in_two_threads())["collectives-in-two-threads"]
+    assert told.level == "fits"
     assert "Ranks 0-2 in barrier, its thread AsyncCheckpointExecutor_0 in gather_object" in told.why
 
 
