@@ -273,9 +273,18 @@ def _find_owner(one: SingleRank, ranks: Sequence[SingleRank]) -> _Owner | None:
         if other.view is not None
         and other.facts.host == one.facts.host
         and other.view.look.pid in sharers
-        and stands_inside(other.view.look, taking.takes, taking.file)
+        and stands_inside(_choose_shown_look(other), taking.takes, taking.file)
     ]
     return owners[0] if len(owners) == 1 else None
+
+
+def _choose_shown_look(one: SingleRank) -> Look:
+    """Return the last look at a rank's own process that shows a stack: of one that stands still the
+    very last one may show none, where the machine is busy.
+    """
+    looks = one.facts.looks[::-1] if one.facts.looks and not one.facts.moved else ()
+    shown = (look for look in looks if look.threads)
+    return next(shown, one.view.look if one.view is not None else one.facts.looks[-1])
 
 
 def _add_builders(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
