@@ -22,10 +22,12 @@ from ..process.public_calls import find_group_wait
 from ..standing_ranks import find_short_receiver
 from .collective_places import (
     find_logged_mismatch,
+    left_a_message_out_by_stacks,
     list_mismatch_values,
     some_stand_apart,
     split_by_stacks,
     stacks_differ,
+    threads_stand_apart,
     waits_elsewhere,
 )
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -97,7 +99,9 @@ def _a_message_left_out(scene: Scene) -> Found | None:
     if found is None:
         short = find_short_receiver(scene.ranks, scene.situations)
         words = begin_sentence(str(short)) if short is not None else ""
-        return Found(str(short), {"sentence": words}, 0.85) if short is not None else None
+        if short is None:
+            return left_a_message_out_by_stacks(scene)
+        return Found(str(short), {"sentence": words}, 0.85)
     return Found(found.sentence, list_mismatch_values(found))
 
 
@@ -138,7 +142,7 @@ def _a_call_of_some(scene: Scene) -> Found | None:
     by_log = _a_call_too_many_or_too_few(scene)
     if by_log is not None or _some_wrap(scene) or _some_make_a_group(scene):
         return by_log
-    return some_stand_apart(scene)
+    return some_stand_apart(scene) or threads_stand_apart(scene)
 
 
 def _called_by_some(scene: Scene) -> Found | None:
@@ -240,7 +244,7 @@ def _ended_in(found: Mismatch, facts: RankFacts) -> bool:
 
 def _call_from_two_threads(scene: Scene) -> Found | None:
     """The main thread of a rank and another thread of it stand in collectives, each over the group
-    of all ranks: nothing but chance orders these calls, on each rank anew.
+    of all ranks: nothing but chance orders these calls.
     """
     found: list[tuple[RankId, str, str]] = []
     for facts in scene.living:
