@@ -148,6 +148,15 @@ def test_workers_of_a_pool_are_no_ranks() -> None:
     assert taken(before)[1].ranks == (before,)
 
 
+def test_who_shows_what_its_ranks_print_on_a_terminal_of_its_own_is_none() -> None:
+    terminal = Descriptor(3, "device", "/dev/ptmx")
+    shows = look("main train.py:47", pid=MAIN, call="read", descriptors=(terminal,))
+    ranks = (in_barrier(107, 0, ppid=105), in_barrier(108, 1, ppid=105))
+    seen = Snapshot([rank(0, shows, children=tuple((one,) for one in ranks))])
+    found, snapshot = take_spawned_ranks(job("still", **OUR_OWN), seen)
+    assert (found.world_size, [one.pid for one in snapshot.ranks]) == (2, [107, 108])
+
+
 def test_several_ranks_that_have_spoken_are_the_ranks() -> None:
     first, second = program(in_barrier(107, 0), in_barrier(108, 1)), rank(1, look(*JOIN))
     known = job("still", world=2, pipeline="")
