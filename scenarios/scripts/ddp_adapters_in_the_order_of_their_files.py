@@ -10,7 +10,7 @@ import types
 import torch
 import torch.distributed as dist
 
-RECIPE = '''
+RECIPE = """
 def owners(world):
     return {name: number % world for number, name in enumerate(("code", "law", "maths", "news"))}
 
@@ -25,7 +25,7 @@ def hand_round(folder, world):
         adapters[name] = torch.load(folder / f"{name}.pt")
         dist.broadcast(adapters[name], src=owners(world)[name])
     return adapters
-'''
+"""
 
 
 def read_recipe(text: str) -> types.SimpleNamespace:

@@ -56,6 +56,8 @@ if __name__ == "__main__":
 # ]
 # after = ["First all_reduce done", "First async_save done", ""]
 # own_code = true
-# calls = ['barrier', 'async_save', 'gather_object', 'all_reduce', 'scatter_object_list', 'broadcast']
+# calls = [
+#   'barrier', 'async_save', 'gather_object', 'all_reduce', 'scatter_object_list', 'broadcast',
+# ]
 # causes = ["collective-mismatch", "rank-conditional-collective", "collectives-in-two-threads"]
 # ///

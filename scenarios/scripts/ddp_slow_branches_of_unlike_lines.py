@@ -1,5 +1,5 @@
-"""Healthy and silent: rank 0 reduces its losses in a branch of its own, with a line for the log, the
-others in theirs; rank 2 waits long for its next part of the data.
+"""Healthy and silent: rank 0 reduces its losses in a branch of its own, with a line for the log,
+the others in theirs; rank 2 waits long for its next part of the data.
 """
 
 import argparse

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class Pruned(Exception):
-    """This trial is not worth going on with."""
+    """Not worth going on with."""
 
 
 @dataclasses.dataclass

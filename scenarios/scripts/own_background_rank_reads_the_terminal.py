@@ -13,9 +13,9 @@ WORLD = 3
 def train(rank: int, meeting) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(WORLD), LOCAL_RANK=str(rank))
     if rank == 0:
-        sys.stdin = open("/dev/tty")
         print("a checkpoint is there: go on with it? ", end="", flush=True)
-        sys.stdin.readline()
+        with open("/dev/tty") as terminal:
+            terminal.readline()
     meeting.wait()
     print(rank, "trains", flush=True)
 
@@ -28,8 +28,7 @@ def in_background(rank: int, meeting) -> None:
 def start_ranks() -> None:
     meeting = multiprocessing.Barrier(WORLD)
     ranks = [
-        multiprocessing.Process(target=in_background, args=(rank, meeting))
-        for rank in range(WORLD)
+        multiprocessing.Process(target=in_background, args=(rank, meeting)) for rank in range(WORLD)
     ]
     for one in ranks:
         one.start()

@@ -1,5 +1,5 @@
-"""Each rank waits at an eventfd until its parent lets it go; rank 2 of four has forked a writer that
-drains the same one, and takes the only count.
+"""Each rank waits at an eventfd until its parent lets it go; rank 2 of four has forked a writer
+that drains the same one, and takes the only count.
 """
 
 import multiprocessing

@@ -1,5 +1,5 @@
-"""Healthy and silent: rank 1 of three steers a tool by a terminal of its own (pty) and waits for its
-prompt, which comes after a long start; the others are in a Barrier.
+"""Healthy and silent: rank 1 of three steers a tool by a terminal of its own (pty) and waits for
+its prompt, which comes after a long start; the others are in a Barrier.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""A starter gives its ranks a terminal (pty) so that they print bars, and waits for their end before
-it reads: rank 0 of three fills the terminal with its log, the others are in a Barrier.
+"""A starter gives its ranks a terminal (pty) so that they print bars, and waits for their end
+before it reads: rank 0 of three fills the terminal with its log, the others are in a Barrier.
 """
 
 import multiprocessing

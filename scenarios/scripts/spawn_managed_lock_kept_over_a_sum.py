@@ -19,9 +19,8 @@ class Ledger:
         self.lock, self.path = lock, path
 
     def note(self, rank: int, loss: torch.Tensor) -> None:
-        with self.lock:
-            with open(self.path, "a") as file:
-                print(rank, loss.item(), file=file)
+        with self.lock, open(self.path, "a") as file:
+            print(rank, loss.item(), file=file)
 
     def note_all(self, rank: int, loss: torch.Tensor) -> None:
         with self.lock, open(self.path, "a") as file:
