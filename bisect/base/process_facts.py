@@ -122,6 +122,9 @@ class Socket:
     sent: int | None = None
     # Times in a row that the kernel has tried again to send data, and nothing came back (TCP).
     resent: int = 0
+    # Bytes that have come and that nobody has read; of one that listens, connections that nobody
+    # has accepted (TCP).
+    unread: int = field(default=0, compare=False)
     peer_pids: tuple[int, ...] = ()  # who holds the other end, on this machine
     peer_names: tuple[str, ...] = ()  # their names, in the same order
     peer_inode: int | None = None  # of the other end of a Unix socket

@@ -487,12 +487,13 @@ def _make_given_ranks(program: RankFacts, given: Mapping[int, int]) -> list[Rank
 
 
 def _find_ranks(program: RankFacts) -> list[RankFacts]:
-    """Return the ranks among what a program has started: those that one process has started, and
-    whose numbers are those of all of them, one after the other.
+    """Return the ranks among what a program has started: those that one process has started, by
+    multiprocessing or by os.fork(), and whose numbers are those of all of them, one after the
+    other.
     """
     families: dict[int, list[tuple[Sequence[Look], RankLocals]]] = {}
     for looks in program.children:
-        if looks and _is_started_by_multiprocessing(looks[-1]):
+        if looks and (_is_started_by_multiprocessing(looks[-1]) or looks[-1].is_forked):
             told = _read_locals(looks)
             if not told.worker:
                 families.setdefault(looks[-1].ppid, []).append((looks, told))

@@ -1,5 +1,6 @@
-"""Rank 0 of three serves its weights by HTTP/1.1 and says neither how long an answer is nor that
-the connection ends with it: rank 2 reads on; rank 1 has asked nothing and waits for both in a barrier.
+"""Rank 0 of three serves its weights by HTTP/1.1 and says neither how long an answer is nor
+that the connection ends with it: rank 2 reads on; rank 1 has asked nothing and waits for both in
+a barrier.
 """
 
 import http.client

@@ -127,6 +127,138 @@ def test_of_a_connection_over_tcp_both_ends_and_the_payload_are_known(host: str)
     assert one.received == 0
 
 
+def test_what_nobody_has_read_or_accepted_is_counted() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), timeout=60) as client,
+    ):
+        missing: list[str] = []
+        assert descriptors.read_sockets(missing)[inode_of(server)].unread == 1
+        accepted, _ = server.accept()
+        with accepted:
+            client.sendall(bytes(321))
+            accepted.recv(1, socket.MSG_PEEK)  # all of it is there
+            known = descriptors.read_sockets(missing)
+            assert known[inode_of(accepted)].unread == 321
+            assert known[inode_of(server)].unread == 0
+    line = "0: 0100007F:1F90 0200007F:C350 01 00000000:00000000 00:00000000 00000000 0 0 4242 1 0"
+    found = descriptors.parse_proc_net(line, "tcp")
+    assert found is not None
+    assert (found.inode, found.state) == (4242, "ESTABLISHED")
+    assert (found.local, found.peer) == ("127.0.0.1:8080", "127.0.0.2:50000")
+
+
+def test_how_often_what_was_sent_is_sent_again() -> None:
+    """Timer 1 is that of a retransmission, 4 that of probes (Linux, proc_net_tcp): of a window of
+    zero that the other side tells of, or where a route is gone, and then none is answered.
+    """
+    line = "0: 0100007F:1F90 0200007F:C350 01 000000C0:00000000 {}:00000042 {} 0 {} 4242 1 0"
+    counts = []
+    for timer, again, probes in (("01", "00000005", 0), ("04", "00000005", 0), ("04", "0", 4)):
+        found = descriptors.parse_proc_net(line.format(timer, again, probes), "tcp")
+        assert found is not None
+        counts.append(found.resent)
+    assert counts == [5, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("link", "kind"),
+    [
+        ("socket:[1]", "socket"),
+        ("pipe:[1]", "pipe"),
+        ("anon_inode:[eventpoll]", "anon"),
+        ("/dev/pts/0", "tty"),
+        ("/dev/nvidia0", "device"),
+        ("/dev/shm/x", "file"),
+        ("/memfd:x (deleted)", "file"),
+        ("/data/x", "file"),
+        ("net:[4026531840]", "unknown"),
+    ],
+)
+def test_what_a_descriptor_is(link: str, kind: str) -> None:
+    assert descriptors.classify_link(link) == kind
+
+
+@given(st.binary(max_size=400))
+def test_netlink_parsers_never_raise(data: bytes) -> None:
+    for _, body in descriptors.parse_netlink_messages(data):
+        descriptors.parse_inet_diag(body, "tcp")
+        descriptors.parse_unix_diag(body)
+        descriptors.parse_queued(body)
+    descriptors.parse_inet_diag(data, "tcp6")
+    descriptors.parse_unix_diag(data)
+
+
+@given(anything)
+def test_any_text_of_proc_is_taken(text: str) -> None:
+    descriptors.parse_descriptor_info(text)
+    descriptors.classify_link(text)
+    descriptors.parse_proc_net(text, "tcp")
+    descriptors.parse_socket_inode(text)
+
+
+# ---- sockets of this process ---------------------------------------------------------------------
+
+
+def inode_of(one: socket.socket) -> int:
+    return os.fstat(one.fileno()).st_ino
+
+
+def name_of(address: tuple[object, ...]) -> str:
+    host, port = str(address[0]), address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+@contextmanager
+def connected(host: str = "127.0.0.1") -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield the two ends of a TCP connection: the one that connected first."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server((host, 0), family=family))
+        address = server.getsockname()[:2]
+        client = stack.enter_context(socket.create_connection(address, timeout=60))
+        yield client, stack.enter_context(server.accept()[0])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_of_a_connection_over_tcp_both_ends_and_the_payload_are_known(host: str) -> None:
+    if host == "::1" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("there is no IPv6 here")
+    with connected(host) as (client, accepted):
+        client.sendall(bytes(54_321))
+        left = 54_321
+        while left:
+            left -= len(accepted.recv(left))
+        missing: list[str] = []
+        known = descriptors.read_sockets(missing)
+        one, other = known[inode_of(client)], known[inode_of(accepted)]
+        ends = (name_of(client.getsockname()), name_of(accepted.getsockname()))
+    assert missing == []
+    assert (one.local, one.peer) == (other.peer, other.local) == ends
+    assert (one.state, other.state) == ("ESTABLISHED", "ESTABLISHED")
+    assert other.received == 54_321
+    assert one.sent in (54_321, 54_322)  # the handshake of who connects counts as a byte
+    assert one.received == 0
+
+
+def test_what_nobody_has_read_or_accepted_is_counted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname(), timeout=60) as client:
+            missing: list[str] = []
+            assert descriptors.read_sockets(missing)[inode_of(server)].unread == 1
+            accepted, _ = server.accept()
+            with accepted:
+                client.sendall(bytes(321))
+                accepted.recv(1, socket.MSG_PEEK)  # all of it is there
+                known = descriptors.read_sockets(missing)
+                assert known[inode_of(accepted)].unread == 321
+                assert known[inode_of(server)].unread == 0
+    line = "0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 00:00000000 00000000 0 0 77 1"
+    found = descriptors.parse_proc_net(line, "tcp")
+    assert found is not None
+    assert (found.state, found.unread) == ("LISTEN", 3)
+
+
 def test_an_address_of_ipv4_in_a_socket_of_ipv6_reads_as_what_it_is() -> None:
     """ipv6(7): a server on :: has its connections over IPv4 as ::ffff:127.0.0.1."""
     if not socket.has_dualstack_ipv6():

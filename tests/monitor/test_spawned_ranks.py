@@ -157,6 +157,27 @@ def test_who_shows_what_its_ranks_print_on_a_terminal_of_its_own_is_none() -> No
     assert (found.world_size, [one.pid for one in snapshot.ranks]) == (2, [107, 108])
 
 
+def _forks(pid: int, number: int | None) -> Look:
+    """A process that os.fork() made, without a frame of multiprocessing's."""
+    one = look("recv train.py:40", "train train.py:55", "main train.py:70", pid=pid, ppid=MAIN)
+    (thread,) = one.threads
+    told = (("rank", str(number)),) if number is not None else ()
+    frames = (replace(f, locals=told) if f.name == "train" else f for f in thread.frames)
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),), is_forked=True)
+
+
+def test_what_a_program_forks_by_itself_are_ranks_if_their_numbers_are_those_of_all() -> None:
+    waits = look("main train.py:74", "<module> train.py:78", pid=MAIN, call="wait4", args=(-1, 0))
+
+    def found(*children: Look) -> list[int | None]:
+        seen = Snapshot([rank(0, waits, children=tuple((one,) for one in children))])
+        return [one.pid for one in take_spawned_ranks(job("still", **OUR_OWN), seen)[1].ranks]
+
+    assert found(_forks(107, 0), _forks(108, 1), _forks(109, 2)) == [107, 108, 109]
+    assert found(_forks(107, None), _forks(108, None)) == [MAIN]
+    assert found(_forks(107, 3), _forks(108, 1)) == [MAIN]
+
+
 def test_several_ranks_that_have_spoken_are_the_ranks() -> None:
     first, second = program(in_barrier(107, 0), in_barrier(108, 1)), rank(1, look(*JOIN))
     known = job("still", world=2, pipeline="")
