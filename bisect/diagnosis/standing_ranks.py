@@ -21,7 +21,7 @@ from ..base.process_facts import Frame, Look
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from .case import Case
-from .process.blocked_syscalls import is_open_to_peers
+from .process.blocked_syscalls import is_open_to_peers, list_awaited_pids
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .process.frames import frame_owner, job_frames
 from .process.public_calls import GroupWait, find_group_wait
@@ -132,7 +132,10 @@ def _find_hub(case: Case, candidates: Sequence[RankId]) -> RankId | None:
         wait = waits.get(facts.rank)
         if facts.rank not in candidates or wait is None or wait.pid is None:
             continue
-        heard = {pids.get((facts.host, pid)) for pid in (wait.pid, *wait.others)}
+        named = {wait.pid, *wait.others}
+        if facts.looks:  # whoever polls hears all of them
+            named |= list_awaited_pids(facts.looks[-1])
+        heard = {pids.get((facts.host, pid)) for pid in named}
         alone = (one for r in heard if r is not None and (one := waits.get(r)) and not one.others)
         if 2 <= sum(one.kind == "socket" and one.rank == facts.rank for one in alone) == len(heard):
             return facts.rank if {*candidates} <= {facts.rank, *heard} else None

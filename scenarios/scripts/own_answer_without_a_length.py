@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 # /// case
 # command = "python train.py"
-# culprits = [[2]]
+# culprits = [[2], [0, 2]]
 # waiting = [1]
 # steps = ["script", "training"]
 # after = [""]
