@@ -40,7 +40,7 @@ if __name__ == "__main__":
 # culprits = [[3]]
 # waiting = [0, 1, 2]
 # steps = ["script", "training", "first_barrier"]
-# after = ["First barrier done", ""]
+# after = ["First barrier done", "Barrier passed", ""]
 # own_code = true
 # busy = true
 # calls = ['find_root', 'exists', 'stat', 'Path']
