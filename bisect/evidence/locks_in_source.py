@@ -64,7 +64,9 @@ def _find_locks(source: str, line: int) -> _LineLocks:
         there = [one for one in heads if one.lineno <= line <= (one.end_lineno or one.lineno)]
         before = [one for one in heads if (one.end_lineno or one.lineno) < line]
         inside += [one for one in before if _is_lock(one, tree)]
-        takes = there[0] if len(there) == 1 and _is_lock(there[0], None) else None
+        # Of `with self.lock, open(path) as file:` the call is no lock that is waited for.
+        locks = [one for one in there if _is_lock(one, None)]
+        takes = locks[0] if len(locks) == 1 else None
     else:
         taken = [one for node in _keep_last_statement(way[first:]) if (one := _acquired(node))]
         takes = taken[-1] if taken else None

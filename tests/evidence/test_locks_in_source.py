@@ -120,6 +120,10 @@ def test_of_several_locks_of_one_with_those_before_are_there(names: Names) -> No
     assert names("with (") == ("", ["LOCK", "self.other"])
 
 
+def test_of_a_with_that_has_a_call_too_it_takes_what_may_be_a_lock(names: Names) -> None:
+    assert names("def alone", "with SHARED, torch.no_grad()") == ("SHARED", [])
+
+
 def test_a_with_and_its_body_on_one_line_tell_nothing(names: Names) -> None:
     assert names("def inner", "with here: inner") == ("", [])
 
