@@ -12,16 +12,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.command_words import SPAWNED, has_title, mask_numbers, number_programs, program
-from ..base.library_functions import Role, find_role
+from ..base.command_words import (
+    SPAWNED,
+    add_variables,
+    has_title,
+    mask_numbers,
+    number_programs,
+    program,
+)
 from ..base.process_facts import Look
 from ..base.process_roles import number_ranks
+from ..collect.beside import meet_one_another, meets_ranks
 from ..diagnosis.process.actor_waits import put_job_thread_first
 from ..diagnosis.process.blocked_syscalls import (
     CHILD_WAIT_CALLS,
     SLEEP_CALLS,
     list_awaited_pids,
-    list_connected_pids,
 )
 from ..diagnosis.process.pipe_writers import reads_words_of
 from ..diagnosis.process.process_snapshot import main_kernel
@@ -87,7 +93,8 @@ def number_programs_below(
             kinds.setdefault(mask_numbers(one.words), []).append(one)
         ended += one.ppid == parent and one.state == "Z"
     for members in kinds.values():
-        told = number_programs([one.words for one in members], ended)
+        words = add_variables([one.words for one in members], [one.environ for one in members])
+        told = number_programs(words, ended)
         if told is not None:
             yield dict(zip((one.pid for one in members), told.numbers, strict=True)), told.by_flag
 
@@ -122,7 +129,7 @@ def read_ranks_from_stacks(
     by_arguments: set[int] = set()
     for numbers, by_flag in _number_programs(processes):
         # Else they may be runs of their own, each with another seed.
-        if by_flag or _meet_one_another(looks, numbers):
+        if by_flag or meet_one_another(looks, numbers):
             told = {p: n for p, n in numbers.items() if p in found and not found[p].worker}
             if all(found[p].any_number in (None, n) for p, n in told.items()):
                 found |= {p: replace(found[p], number=n) for p, n in told.items()}
@@ -137,13 +144,20 @@ def read_ranks_from_stacks(
             key = one.ppid, one.actor.partition(".")[0], _name_program(processes, one)
             families.setdefault(key, {})[pid] = claim
     families = _join_programs(families)
+    for numbers, by_flag in _number_programs(processes):
+        joined = _join_nodes(families, numbers)
+        if joined and (by_flag or meet_one_another(looks, joined)):
+            starter = processes[min(numbers)].ppid
+            kept = {f: m for f, m in families.items() if not ({f[0], *m} & {*numbers})}
+            families = kept | {(starter, "", ""): joined}
+            by_arguments |= joined.keys()
     telling = {
         family: members
         for family, members in families.items()
         if any(t.any_number is not None for t in members.values())
         or (
             (family[1] or any(has_title(processes[pid].words) for pid in members))
-            and any(pid in looks and _meets_ranks(looks[pid]) for pid in members)
+            and any(pid in looks and meets_ranks(looks[pid]) for pid in members)
         )
         or any(processes[pid].is_rank_of_server for pid in members)
     }
@@ -195,6 +209,39 @@ def _join_programs(
     return found | {key: {**m} for key, m in families.items() if (*key[:2], "") in apart}
 
 
+def _join_nodes(
+    families: Mapping[_Family, Mapping[int, RankLocals]], nodes: Mapping[int, int]
+) -> dict[int, RankLocals]:
+    """Return by pid the ranks that programs have started, as many each, where each program stands
+    for a node of one job on this machine and has its number (`nodes`): ranks are counted from one
+    node to the next, unless their stacks tell otherwise. {} where they are no such programs.
+    """
+    started = {node: [m for f, m in families.items() if f[0] == node] for node in nodes}
+    if any(len(parts) != 1 for parts in started.values()):
+        return {}
+    parts = {node: members for node, (members,) in started.items()}
+    sizes = {len(members) for members in parts.values()}
+    world = sum(map(len, parts.values()))
+    if len(sizes) != 1 or not {t.world for m in parts.values() for t in m.values()} <= {
+        None,
+        world,
+    }:
+        return {}
+    joined = {
+        pid: replace(told, number=_count_on(told, nodes[node] * len(members)), world=world)
+        for node, members in parts.items()
+        for pid, told in members.items()
+    }
+    known = [told.number for told in joined.values() if told.number is not None]
+    return joined if known and len(known) == len({*known}) and max(known) < world else {}
+
+
+def _count_on(told: RankLocals, first: int) -> int | None:
+    if told.number is not None or told.local is None:
+        return told.number
+    return first + told.local
+
+
 def _may_be_one_job(members: Mapping[int, RankLocals]) -> bool:
     numbers = [t.number for t in members.values() if t.number is not None]
     worlds = {t.world for t in members.values() if t.world is not None}
@@ -239,18 +286,6 @@ def waits_for_what_it_started(one: Look) -> bool:
     task = main_kernel(one)
     call = task.syscall if task is not None else None
     return call is not None and call.name in CHILD_WAIT_CALLS | SLEEP_CALLS
-
-
-def _meet_one_another(looks: Mapping[int, Look], pids: Collection[int]) -> bool:
-    """Return whether one of these processes has a connection to another one, or waits for ranks."""
-    seen = [(pid, looks[pid]) for pid in pids if pid in looks]
-    return any(_meets_ranks(one) or list_connected_pids(one) & {*pids} - {pid} for pid, one in seen)
-
-
-def _meets_ranks(one: Look) -> bool:
-    """Return whether a thread of a process waits for the other ranks of a group."""
-    roles = (Role.MAKES_GROUP, Role.ASKS_STORE, Role.RUNS_COLLECTIVE)
-    return any(find_role(thread.frames, role) for thread in one.threads for role in roles)
 
 
 def find_driver(processes: ProcessTable, pid: int) -> int | None:

@@ -247,20 +247,33 @@ async def take_looks(
     return [_build_look(target, one) for target, one in zip(targets, found, strict=True)]
 
 
+_TABLES_LAST = 30.0  # seconds for which it is likely enough that a connection is the same
+_LATEST: list[tuple[float, SharedTables]] = []  # when these were read, and what they said
+
+
 async def _read_shared_tables(limit: float) -> SharedTables:
+    """Return the tables; where they do not come in time, those that came last, if that is not long
+    ago: who is at the other end of a connection stays the same.
+    """
     missing: list[str] = []
     left: list[Socket] = []
 
     def read() -> SharedTables:
-        table = descriptors.read_sockets(missing, left)
-        return SharedTables(
-            table, tuple(lock_and_log_files.read_kernel_locks()), tuple(missing), tuple(left)
-        )
+        at, table = time.monotonic(), descriptors.read_sockets(missing, left)
+        locks = tuple(lock_and_log_files.read_kernel_locks())
+        tables = SharedTables(table, locks, tuple(missing), tuple(left))
+        _LATEST[:] = [(at, tables)]
+        return tables
 
     try:
         return await call_with_limit(read, limit=limit, key="machine")
     except TimeoutError:
-        return SharedTables(missing=("The sockets and locks could not be listed in time.",))
+        late = "The sockets and locks could not be listed in time"
+        for at, tables in tuple(_LATEST):
+            age = time.monotonic() - at
+            if age < _TABLES_LAST:
+                return replace(tables, missing=(f"{late}: these are {age:.0f} s old.",))
+        return SharedTables(missing=(f"{late}.",))
 
 
 async def _look_at_process(

@@ -19,7 +19,14 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.command_words import has_launcher, has_title, is_shell, mask_numbers, number_programs
+from ..base.command_words import (
+    add_variables,
+    has_launcher,
+    has_title,
+    is_shell,
+    mask_numbers,
+    number_programs,
+)
 from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, DIALECTS, RANK_VARIABLES
@@ -247,6 +254,18 @@ def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
     )
 
 
+async def find_spawned_ranks(
+    job: Job, known: Sequence[int], absent: Sequence[int]
+) -> list[RankFacts]:
+    """Return facts about absent ranks that were spawned beside ranks which are known, as long as
+    there are as many of them.
+    """
+    pids: dict[int, list[int]] = {}
+    with contextlib.suppress(TimeoutError):
+        pids = within(1.0, _find_spawned, [*known], [*absent])
+    return await _gather_facts(job, sorted(pids), pids)
+
+
 def _kind_of_spawned(pid: int) -> str:
     """Return how a process was started that may be a rank and has not said so: by multiprocessing,
     or as an actor of Ray, by its class, or the title that it gave itself, without numbers; "" for
@@ -343,14 +362,25 @@ def read_numbers_of_started(ranks: Sequence[RankFacts]) -> dict[int, int]:
     pids = [one.pid for one in started if one.state not in ("Z", "X", "D")]
 
     def read() -> dict[int, int]:
-        numbers = {pid: find_rank_number(variables_of(pid) or {}) for pid in (own, *pids)}
+        environs = {pid: variables_of(pid) for pid in (own, *pids)}
+        numbers = {pid: find_rank_number(one or {}) for pid, one in environs.items()}
         known = {pid: given for pid, given in numbers.items() if given is not None}
-        return {} if own in known else known
+        return {} if own in known else known or _read_own_variables(started, environs)
 
     try:
         return within(_VARIABLES_LIMIT, read)
     except TimeoutError:
         return {}
+
+
+def _read_own_variables(
+    started: Sequence[Look], environs: Mapping[int, Mapping[str, str] | None]
+) -> dict[int, int]:
+    """Return by pid the numbers that variables of the program's own give to what it has started."""
+    seen = [one for one in started if one.pid in environs]
+    words = add_variables([one.command for one in seen], [environs[one.pid] for one in seen])
+    told = number_programs(words)
+    return dict(zip((one.pid for one in seen), told.numbers, strict=True)) if told else {}
 
 
 def find_rank_number(environ: Mapping[str, str]) -> int | None:
