@@ -16,8 +16,8 @@ from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
-from hangbisect.monitor import missing_ranks
-from hangbisect.monitor.missing_ranks import take_ranks_of_group, take_spawned_ranks
+from hangbisect.monitor import missing_ranks, started_ranks
+from hangbisect.monitor.started_ranks import take_ranks_of_group, take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
 
@@ -430,8 +430,8 @@ def test_the_variables_of_what_a_process_has_started_are_read() -> None:
         facts = replace(program(*looks), pid=os.getpid())
         expected = {one.pid: n for n, one in enumerate(started)}
         is_rank = any(os.environ.get(name) for name in ("RANK", "PMI_RANK", "SLURM_PROCID"))
-        assert missing_ranks.read_numbers_of_started([facts]) == ({} if is_rank else expected)
-        assert missing_ranks.read_numbers_of_started([facts, facts]) == {}
+        assert started_ranks.read_numbers_of_started([facts]) == ({} if is_rank else expected)
+        assert started_ranks.read_numbers_of_started([facts, facts]) == {}
     finally:
         for one in started:
             one.kill()
