@@ -40,6 +40,7 @@ def started(
             made.mkdir()
         (here / "train.py").write_text(script.source, encoding="utf-8")
         for name, text in script.files.items():
+            (here / name).parent.mkdir(parents=True, exist_ok=True)
             (here / name).write_text(text, encoding="utf-8")
         libraries = folder / "v" / "site-packages"
         for name in script.packages:

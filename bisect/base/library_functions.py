@@ -47,6 +47,8 @@ class Role(enum.Enum):
     GOES_ROUND_STEPS = enum.auto()  # has the loop over the steps of a training
     WATCHES_RANKS = enum.auto()  # looks again and again whether the ranks that it started live
     ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
+    TAKES_CONNECTION = enum.auto()  # waits until a pool of connections has one that is free
+    TAKES_MANAGED_LOCK = enum.auto()  # asks the process of a multiprocessing.Manager for a lock
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -413,6 +415,26 @@ FUNCTIONS = (
         r"_wait_batch_p2p|wait_for_broadcasts|_sync_params|<listcomp>",
         frozenset([Role.MAY_RUN_COLLECTIVE]),
     ),
+    LibraryFunction(
+        r"multiproc?ess(?:ing)?/managers\.py",
+        r"__enter__|acquire",
+        frozenset([Role.TAKES_MANAGED_LOCK]),
+    ),
+    LibraryFunction(
+        r"urllib3/connectionpool\.py", r"_get_conn", frozenset([Role.TAKES_CONNECTION])
+    ),
+    LibraryFunction(
+        r"httpcore/_a?sync/connection_pool\.py",
+        r"wait_for_connection",
+        frozenset([Role.TAKES_CONNECTION]),
+    ),
+    LibraryFunction(r"sqlalchemy/pool/impl\.py", r"_do_get", frozenset([Role.TAKES_CONNECTION])),
+    LibraryFunction(
+        r"psycopg_pool/pool(?:_async)?\.py",
+        r"getconn|_getconn_unchecked",
+        frozenset([Role.TAKES_CONNECTION]),
+    ),
+    LibraryFunction(r"redis/connection\.py", r"get_connection", frozenset([Role.TAKES_CONNECTION])),
     LibraryFunction(
         r"deepspeed/utils/nvtx\.py", r"wrapped_fn", frozenset([Role.MAY_RUN_COLLECTIVE])
     ),

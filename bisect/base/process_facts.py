@@ -69,6 +69,9 @@ class Frame:
     counters: tuple[tuple[str, int], ...] = field(default=(), compare=False)
     # As the source shows: the first and the last line of the innermost loop around the line.
     loop: tuple[int, ...] = field(default=(), compare=False)
+    # As the source shows: the root that the line gives to a collective is another one in another
+    # round of the loops around it (`src=owners[name]`).
+    turns: bool = field(default=False, compare=False, metadata=INSIDE)
     # As the source shows: how that loop catches whatever one of its rounds raises, and goes on with
     # the next one: "except Exception".
     catches: str = field(default="", compare=False, metadata=INSIDE)
@@ -119,6 +122,9 @@ class Socket:
     sent: int | None = None
     # Times in a row that the kernel has tried again to send data, and nothing came back (TCP).
     resent: int = 0
+    # Bytes that have come and that nobody has read; of one that listens, connections that nobody
+    # has accepted (TCP).
+    unread: int = field(default=0, compare=False)
     peer_pids: tuple[int, ...] = ()  # who holds the other end, on this machine
     peer_names: tuple[str, ...] = ()  # their names, in the same order
     peer_inode: int | None = None  # of the other end of a Unix socket

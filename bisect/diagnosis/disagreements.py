@@ -8,8 +8,6 @@ numbers in the whole job, and the name and the members of a group that is made. 
 a counter, and meet by their names (_process_group_name, _new_process_group_helper); only those
 whose members alone meet are named by a hash, and may be made in any order. Which group a collective
 goes over no frame tells, but the logs do, and where there is only one of some ranks connections do.
-
-At one line of a program each rank has one group, and all members of that group have it there too.
 """
 
 from __future__ import annotations
@@ -25,17 +23,12 @@ from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import MASK
 from ..base.process_facts import Frame
-from ..base.rank_facts import Collective, CollectiveLog, RankFacts
+from ..base.rank_facts import Collective, RankFacts
 from ..base.words import begin_sentence, format_ranks
 from .collectives.collective_mismatch import (
-    BACKWARD_KINDS,
     DEFAULT_GROUP,
     GROUP_MAKING_KINDS,
-    Mismatch,
-    add_sentence,
-    is_to_one_peer,
 )
-from .collectives.collective_rounds import CallKey, call_key
 from .collectives.common_path import MAKES_FIRST_GROUP, CollectivePlace, find_collective_place
 from .collectives.peer_calls import Root, find_root
 from .process.frames import unqualified_name
@@ -47,6 +40,7 @@ from .single_ranks import is_gone
 
 _C10D = "torch/distributed/distributed_c10d.py"
 _OF_SOME = "the only group of some ranks"
+_ROLES = dict.fromkeys(("gather", "gather_object", "reduce"), "destination")  # of a root
 _MOST_MEANINGS = 8  # of one call, by which ranks are told apart
 
 
@@ -132,6 +126,7 @@ def find_disagreement(
     return (
         _compare_local_groups(local, calls)
         or _compare_known_groups(members, calls, made_now)
+        or _compare_earlier_roots(logs, calls)
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
         or _find_members_elsewhere(made_now, places, logs)
@@ -306,14 +301,18 @@ def _have_to_agree(one: _Meaning, other: _Meaning) -> bool:
 def _word_root(place: CollectivePlace, root: Root, last: Collective | None) -> _Meaning:
     """Return what a rank means by its call: in a loop over all roots ranks are in different rounds
     of it, and their logs tell in which. Operations of one number meet, wherever they are called;
-    where no log tells the number, only those of one line do for sure.
+    where no log tells the number, only those of one line do for sure, and in such a loop those
+    whose counters tell the round.
     """
     words = f"take rank {root.rank} for the {root.role}"
     if last is not None and _name_logged_group(place, last):
         met = (root.call, last.group, last.number)
         return _Meaning(met, str(root.rank), words, f"in {place.words} ", place.words)
     where = tuple((frame.file, frame.name, frame.line) for frame in place.own)
-    number = last.number if last is not None else 0
+    number: Hashable = last.number if last is not None else 0
+    line = place.own[-1] if place.own else None
+    if last is None and line is not None and (line.turns or line.file.startswith("<")):
+        number = line.counters or ("round", root.rank)
     return _Meaning((root.call, where, number), str(root.rank), words, f"in {place.words} ")
 
 
@@ -336,6 +335,44 @@ def _read_logged_roots(
             other = any_of[met]._replace(value=str(one.root), words=words)
             found[rank] = like.get((met, str(one.root)), other)
     return found
+
+
+def _compare_earlier_roots(
+    logs: Mapping[RankId, Sequence[Collective]], calls: Mapping[RankId, str]
+) -> Disagreement | None:
+    """Return what ranks do not agree about in the first operation of a group in which some of them
+    have logged another root than others: small messages let most of them go on, and where they
+    stand by now only follows from it. None where a few are not the fewer, or where they have called
+    something else under a number before.
+    """
+    made: dict[tuple[str, int], dict[RankId, Collective]] = {}
+    for rank, operations in logs.items():
+        for one in operations:
+            made.setdefault((one.group, one.number), {})[rank] = one
+    parted: set[str] = set()
+    found: list[tuple[float, dict[RankId, Collective]]] = []
+    for (group, _), there in sorted(made.items()):
+        roots = {one.root for one in there.values() if one.root is not None}
+        if group in parted or (len({one.kind for one in there.values()}) == 1 and len(roots) < 2):
+            continue
+        parted.add(group)
+        if len({one.kind for one in there.values()}) == 1:
+            found.append((min(one.at for one in there.values()), there))
+    for _, there in sorted(found, key=lambda one: one[0]):
+        meanings = {
+            rank: _word_logged_root(one) for rank, one in there.items() if one.root is not None
+        }
+        told = _compare_meanings("root", meanings, calls)
+        if told is not None and 2 * len(told.ranks) < len(meanings):
+            return told
+    return None
+
+
+def _word_logged_root(one: Collective) -> _Meaning:
+    place = f"{one.kind} ({one.site})" if one.site else one.kind
+    words = f"take rank {one.root} for the {_ROLES.get(one.kind, 'source')}"
+    met = (one.kind, one.group, one.number)
+    return _Meaning(met, str(one.root), words, f"in {place} ", place)
 
 
 def _name_group_of_some(place: CollectivePlace, last: Collective | None) -> str:
@@ -452,98 +489,3 @@ def _read_meeting_place(frames: Iterable[Frame]) -> str:
             path = told.removeprefix("file://").partition("?")[0]
             return path if told.startswith("file://") and MASK not in told else ""
     return ""
-
-
-_MOST_GROUPS = 64  # of one line, by which ranks are told apart
-
-
-class _Made(NamedTuple):
-    """What a rank does at a line: the last time, and over a group of which members."""
-
-    last: Collective
-    members: frozenset[RankId]
-
-
-def find_other_members(ranks: Sequence[RankFacts]) -> Mismatch | None:
-    """Return the first call that a few ranks make over a group of other members than its members
-    do; None if there is none, where a member has not come to that line, or where one of all ranks
-    does not wait in a collective.
-
-    Only of a line at which each rank has one group: who goes round several is in one of them now
-    and in another one later.
-    """
-    logs = {r.rank: log for r in ranks for log in r.collectives if log.source == "ring"}
-    waiting = [log.operations[-1] for log in logs.values() if log.operations]
-    if len(waiting) < len(ranks) or any(one.done is not False for one in waiting):
-        return None
-    found = [one for made in _list_made(logs).values() if (one := _compare(made, logs))]
-    return min(found, key=lambda one: one.operation.at, default=None)
-
-
-def _list_made(logs: Mapping[RankId, CollectiveLog]) -> dict[CallKey, dict[RankId, _Made]]:
-    """Return by line what each rank does there, without lines at which one has several groups."""
-    found: dict[CallKey, dict[RankId, _Made]] = {}
-    several: set[CallKey] = set()
-    for rank, log in logs.items():
-        for one in log.operations:
-            members = frozenset(log.groups.get(one.group, ()))
-            if not members or is_to_one_peer(one) or one.kind in _NO_MEETINGS:
-                continue
-            key = call_key(replace(one, group=""))
-            before = found.setdefault(key, {}).get(rank)
-            if before is not None and before.members != members:
-                several.add(key)
-            found[key][rank] = _Made(one, members)
-    return {key: made for key, made in found.items() if key not in several}
-
-
-_NO_MEETINGS = GROUP_MAKING_KINDS | BACKWARD_KINDS
-
-
-def _compare(made: Mapping[RankId, _Made], logs: Mapping[RankId, CollectiveLog]) -> Mismatch | None:
-    groups = {one.members for one in made.values()}
-    if len(groups) > _MOST_GROUPS or not frozenset[RankId]().union(*groups) <= made.keys():
-        return None
-    wrong = {
-        pair
-        for pair in combinations(made, 2)
-        if made[pair[0]].members != made[pair[1]].members
-        and (pair[0] in made[pair[1]].members or pair[1] in made[pair[0]].members)
-    }
-    culprits = _find_odd_group(wrong, made)
-    if not culprits or not any(logs[r].operations[-1] is made[r].last for r in culprits):
-        return None
-    others = sorted({one for pair in wrong if {*pair} & {*culprits} for one in pair} - {*culprits})
-    mine, theirs = made[culprits[0]], made[others[-1]]
-    return add_sentence(
-        Mismatch(
-            kind="members",
-            group=mine.last.group,
-            number=mine.last.number,
-            ranks=culprits,
-            operation=mine.last,
-            sites={rank: one.last.site for rank, one in made.items()},
-            sentence="",
-            others=tuple(others),
-            paired=theirs.last,
-            members=tuple(sorted(mine.members)),
-        )
-    )
-
-
-def _find_odd_group(
-    wrong: set[tuple[RankId, RankId]], made: Mapping[RankId, _Made]
-) -> tuple[RankId, ...]:
-    """Return the fewest ranks without which all agree: of one group, and with less than half of
-    those that do not agree; () if there are none, or several such sets.
-    """
-    involved = {one for pair in wrong for one in pair}
-    by_group: dict[frozenset[RankId], set[RankId]] = {}
-    for rank in involved:
-        by_group.setdefault(made[rank].members, set()).add(rank)
-    sets = [ranks for ranks in by_group.values() if all({*pair} & ranks for pair in wrong)]
-    fewest = min(map(len, sets), default=0)
-    chosen = [ranks for ranks in sets if len(ranks) == fewest]
-    if len(chosen) != 1 or 2 * fewest >= len(involved):
-        return ()
-    return tuple(sorted(chosen[0]))

@@ -23,7 +23,11 @@ from .process.blocked_syscalls import OPEN_CALLS, POLL_CALLS, list_awaited_pids
 from .process.frames import serves_multiprocessing
 from .process.helper_processes import has_failed, is_halted
 from .process.process_snapshot import main_kernel
-from .process.request_threads import has_client_inside, list_unanswered_clients
+from .process.request_threads import (
+    has_client_inside,
+    list_unanswered_clients,
+    list_untaken_ports,
+)
 from .process.time_limits import LONGEST_LIMIT, gives_up_a_lock, is_asleep, read_time_left
 from .single_ranks import is_gone
 from .snapshot import Snapshot
@@ -59,6 +63,7 @@ _OUT_OF_STEP = frozenset(
         *("rank-conditional-collective", "collective-mismatch", "group-on-some-ranks"),
         *("ddp-on-some-ranks", "different-parameters", "uneven-batches", "metric-lock"),
         *("uneven-rounds", "message-left-out", "swallowed-exception"),
+        "collectives-in-two-threads",
     ]
 )
 # Of these it is a guess which rank is wrong where only frames tell; that all ranks wait, in calls
@@ -89,7 +94,8 @@ def find_proof_of_hang(verdict: Verdict, snapshot: Snapshot, graph: WaitGraph) -
 def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
     """Return in words why ranks that stand still are only waiting for work to come: each living one
     is a server without a request. "" if that is not so, a process of such a server has died of an
-    error (an answer may be to come from there), or one of them has asked another one.
+    error (an answer may be to come from there), one of them has asked another one, or connections
+    are there that such a server does not accept.
     """
     living = [facts for facts in ranks if not is_gone(facts)]
     if any(looks and has_failed(looks[-1]) for facts in living for looks in facts.children):
@@ -103,6 +109,8 @@ def describe_waiting_for_work(ranks: Sequence[RankFacts]) -> str:
     own_looks = [look for facts in living for look in _list_own_looks(facts)]
     store_port = living[0].environment.get("MASTER_PORT", "") if living else ""
     if has_client_inside(own_looks, store_port) or list_unanswered_clients(own_looks, store_port):
+        return ""
+    if list_untaken_ports(own_looks, store_port):
         return ""
     if any(is_kept_from_work(look, own_looks) for look in own_looks):
         return ""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ..base.identity import ProcessId, RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.library_functions import Role, find_role
 from ..base.process_facts import Frame, Look, Thread
 from ..base.process_roles import LONGEST_NAME, TITLE, find_actor, is_service, runs_method
 from ..base.rank_facts import RankFacts
@@ -217,15 +218,32 @@ def _name_line(frames: Sequence[Frame], native: bool) -> _Line:
 
 
 def _add_owners(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
-    """Return `ranks`; who waits for a lock of processes waits for the only rank that shares it and
-    stands inside of it, as its source tells.
+    """Return `ranks`; who waits for a lock of processes, a Manager's among them, waits for the only
+    rank that shares it and stands inside of it, as its source tells.
     """
     return [
-        replace(one, wait=replace(one.wait, pid=owner.pid, process=owner.name, rank=owner.rank))
+        replace(one, wait=_name_owner(one.wait, one, owner))
         if one.wait is not None and (owner := _find_owner(one, ranks)) is not None
         else one
         for one in ranks
     ]
+
+
+def _name_owner(wait: Wait, one: SingleRank, owner: _Owner) -> Wait:
+    known = replace(wait, pid=owner.pid, process=owner.name, rank=owner.rank)
+    main = one.view.main if one.view is not None else None
+    asks = _find_manager_call(main)
+    if asks is None or main is None:
+        return known
+    place = next((f for f in main.frames if f.takes is not None), asks)
+    lock = f"{place.takes.name}, " if place.takes is not None else ""
+    words = f"{lock}a lock of a Manager, in {format_frame(place)}"
+    return replace(known, kind="lock", detail=words, what="", host="")
+
+
+def _find_manager_call(main: Thread | None) -> Frame | None:
+    """Return the frame by which a main thread asks a Manager for a lock, None if it does not."""
+    return find_role(main.frames, Role.TAKES_MANAGED_LOCK) if main is not None else None
 
 
 class _Owner(NamedTuple):
@@ -237,11 +255,15 @@ class _Owner(NamedTuple):
 
 
 def _find_owner(one: SingleRank, ranks: Sequence[SingleRank]) -> _Owner | None:
-    call = one.view.call if one.view is not None else None
-    futex = call.futex if call is not None else None
-    if one.view is None or futex is None or not (futex.is_shared_semaphore and futex.sharers):
+    if one.view is None:
         return None
     main = one.view.main
+    futex = one.view.call.futex if one.view.call is not None else None
+    sharers = futex.sharers if futex is not None and futex.is_shared_semaphore else None
+    if _find_manager_call(main) is not None:
+        sharers = tuple(other.view.look.pid for other in ranks if other.view is not None)
+    if not sharers:
+        return None
     taking = next((f for f in (main.frames if main else ()) if f.takes is not None), None)
     if taking is None or taking.takes is None:
         return None
@@ -250,10 +272,19 @@ def _find_owner(one: SingleRank, ranks: Sequence[SingleRank]) -> _Owner | None:
         for other in ranks
         if other.view is not None
         and other.facts.host == one.facts.host
-        and other.view.look.pid in futex.sharers
-        and stands_inside(other.view.look, taking.takes, taking.file)
+        and other.view.look.pid in sharers
+        and stands_inside(_choose_shown_look(other), taking.takes, taking.file)
     ]
     return owners[0] if len(owners) == 1 else None
+
+
+def _choose_shown_look(one: SingleRank) -> Look:
+    """Return the last look at a rank's own process that shows a stack: of one that stands still the
+    very last one may show none, where the machine is busy.
+    """
+    looks = one.facts.looks[::-1] if one.facts.looks and not one.facts.moved else ()
+    shown = (look for look in looks if look.threads)
+    return next(shown, one.view.look if one.view is not None else one.facts.looks[-1])
 
 
 def _add_builders(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:

@@ -21,7 +21,7 @@ from ..base.process_facts import Frame, Look
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from .case import Case
-from .process.blocked_syscalls import is_open_to_peers
+from .process.blocked_syscalls import is_open_to_peers, list_awaited_pids
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .process.frames import frame_owner, job_frames
 from .process.public_calls import GroupWait, find_group_wait
@@ -102,6 +102,8 @@ def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | No
     it waits for its peers in a collective: likely it was to serve them before. Of two it is so only
     where it has not accepted the connection. None where it is not so.
     """
+    if (hub := _find_hub(case, candidates)) is not None:
+        return hub
     found = [case.rank_waits[rank] for rank in candidates if rank in case.rank_waits]
     asked = {
         one.rank: one.own_wait.rank
@@ -117,6 +119,27 @@ def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | No
         _waits_untaken(one, server) for one in found if one is not server
     )
     return server.rank if is_awaited and is_told else None
+
+
+def _find_hub(case: Case, candidates: Sequence[RankId]) -> RankId | None:
+    """Return the one of the candidates that hears several ranks, and has not said whom it means,
+    while each of them waits for it alone: which of them is in its ring is chance. None where it is
+    not so.
+    """
+    waits = {rank: one.own_wait for rank, one in case.rank_waits.items() if one.own_wait}
+    pids = {(facts.host, facts.pid): facts.rank for facts in case.ranks}
+    for facts in case.ranks:
+        wait = waits.get(facts.rank)
+        if facts.rank not in candidates or wait is None or wait.pid is None:
+            continue
+        named = {wait.pid, *wait.others}
+        if facts.looks:  # whoever polls hears all of them
+            named |= list_awaited_pids(facts.looks[-1])
+        heard = {pids.get((facts.host, pid)) for pid in named}
+        alone = (one for r in heard if r is not None and (one := waits.get(r)) and not one.others)
+        if 2 <= sum(one.kind == "socket" and one.rank == facts.rank for one in alone) == len(heard):
+            return facts.rank if {*candidates} <= {facts.rank, *heard} else None
+    return None
 
 
 def _waits_untaken(one: RankWait, server: RankWait) -> bool:

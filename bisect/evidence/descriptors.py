@@ -220,6 +220,7 @@ def parse_inet_diag(body: bytes, name: str) -> Socket | None:
         received=received,
         sent=sent,  # one too many on the side that connected: its handshake counts as a byte
         resent=body[3] if body[2] in (_RETRANSMITS, _PROBES) else 0,  # idiag_timer, idiag_retrans
+        unread=struct.unpack_from("=I", body, 56)[0],  # idiag_rqueue
     )
 
 
@@ -283,13 +284,14 @@ def parse_proc_net(line: str, name: str) -> Socket | None:
     if not inode:
         return None
     what = _STATES[state] if state < len(_STATES) else str(state)
-    resent = 0
+    resent = unread = 0
     if name.startswith("tcp"):
         with contextlib.suppress(ValueError):
+            unread = int(fields[4].partition(":")[2], 16)
             counts = {_RETRANSMITS: int(fields[6], 16), _PROBES: int(fields[8])}
             resent = counts.get(int(fields[5].partition(":")[0], 16), 0)
     peer = "" if peer.endswith(":0") else peer
-    return Socket(inode, name, local, peer, what, resent=resent)
+    return Socket(inode, name, local, peer, what, resent=resent, unread=unread)
 
 
 def _parse_hex_address(text: str) -> str:

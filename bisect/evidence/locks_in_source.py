@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..base.identity import ProcessId
+from ..base.library_functions import Role, find_role
 from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Look, Thread
 from ..base.rank_facts import RankFacts
 from .source_tree import find_called_name, find_enclosing_nodes, parse_source, read_source
@@ -28,6 +29,7 @@ _LOCKS_A_FILE = frozenset(["flock", "lockf"])
 _FILE_LOCK_CLASSES = frozenset(["FileLock", "UnixFileLock", "SoftFileLock", "WeakFileLock"])
 _LONGEST = 60  # characters of an expression
 _MOST_FRAMES = 40  # of a thread, the innermost
+_MOST_INSIDE = 12  # of these: those of a Manager's client, native ones among them
 # Where Python takes a lock for `with`, by a function that is written in Python.
 _TAKES_FOR_OTHERS = (
     "threading.py",
@@ -65,10 +67,11 @@ def _find_locks(source: str, line: int) -> _LineLocks:
         there = [one for one in heads if one.lineno <= line <= (one.end_lineno or one.lineno)]
         before = [one for one in heads if (one.end_lineno or one.lineno) < line]
         inside += [one for one in before if _is_lock(one, tree)]
-        takes = there[0] if len(there) == 1 and _is_lock(there[0], None) else None
+        # Of `with self.lock, open(path) as file:` the call is no lock that is waited for.
+        locks = [one for one in there if _is_lock(one, None)]
+        takes = locks[0] if len(locks) == 1 else None
         if len(there) > 1 and isinstance(there[-1], ast.Call) and not _is_lock(there[-1], tree):
             before_call = [one for one in there[:-1] if _is_lock(one, None)]
-            takes = before_call[0] if len(there) == 2 and before_call else None
     else:
         taken = [one for node in _keep_last_statement(way[first:]) if (one := _acquired(node))]
         takes = taken[-1] if taken else None
@@ -265,12 +268,14 @@ def _imported_modules(tree: ast.AST) -> dict[str, str]:
 
 
 def add_code_locks(look: Look) -> Look:
-    """Return a look with the lock that each thread waits for in a futex without a time limit, and
-    those inside of which the frames of all threads stand. May block with the disk of the sources.
+    """Return a look with the lock that each thread waits for in a futex without a time limit, or of
+    a multiprocessing.Manager, and those inside of which the frames of all threads stand. May block
+    with the disk of the sources.
 
     No source is read where no thread waits so: that is how nearly all looks are.
     """
     waiting = {task.tid for task in look.kernel if _waits_for_ever(task.syscall)}
+    waiting |= {t.os_id for t in look.threads if t.os_id and _find_manager_call(t) is not None}
     frames = {t.os_id or 0: _find_taking_frame(t) for t in look.threads if t.os_id in waiting}
     takes = {
         frame: lock
@@ -286,21 +291,27 @@ def add_code_locks(look: Look) -> Look:
 
 def add_locks_of_others(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     """Return ranks that have been through `add_code_locks`, each with the locks inside of which its
-    threads stand, where a rank or its child waits for a semaphore of this name that both share. May
-    block with the disk of the sources.
+    threads stand, where a rank or its child waits for a semaphore of this name that both share, or
+    for such a lock of a multiprocessing.Manager. May block with the disk of the sources.
     """
     wanted: dict[ProcessId, set[str]] = {}
     for facts in ranks:
+        beside = tuple(one.pid for one in ranks if one.host == facts.host and one.pid is not None)
         for look in (looks[-1] for looks in (facts.looks, *facts.children) if looks):
-            for lock, pids in _list_wanted(look):
+            for lock, pids in _list_wanted(look, beside):
                 for pid in pids:
                     words = wanted.setdefault(ProcessId(facts.host, pid), set())
                     words.add(lock.name.rpartition(".")[2])
     return [_add_wanted(facts, wanted) for facts in ranks] if wanted else list(ranks)
 
 
-def _list_wanted(look: Look) -> Iterator[tuple[CodeLock, tuple[int, ...]]]:
-    """Return the locks of processes for which threads wait, and who shares each."""
+def _list_wanted(look: Look, beside: tuple[int, ...]) -> Iterator[tuple[CodeLock, tuple[int, ...]]]:
+    """Return the locks of processes for which threads wait, and who shares each: of a Manager's
+    perhaps all ranks `beside` it.
+    """
+    for thread in look.threads:
+        if _find_manager_call(thread) is not None:
+            yield from ((f.takes, beside) for f in thread.frames if f.takes is not None)
     calls = {task.tid: task.syscall for task in look.kernel}
     for thread in look.threads:
         call = calls.get(thread.os_id or 0)
@@ -327,9 +338,15 @@ def _waits_for_ever(call: object) -> bool:
     return futex and len(args) > _FUTEX_TIME_LIMIT and args[_FUTEX_TIME_LIMIT] == 0
 
 
+def _find_manager_call(thread: Thread) -> Frame | None:
+    """Return the frame by which a thread asks a multiprocessing.Manager for a lock, if it does."""
+    return find_role(thread.frames[:_MOST_INSIDE], Role.TAKES_MANAGED_LOCK)
+
+
 def _find_taking_frame(thread: Thread) -> Frame | None:
     """Return the innermost frame of Python's that is not part of how `with` takes a lock."""
-    for frame in thread.frames:
+    asks = _find_manager_call(thread)
+    for frame in thread.frames[thread.frames.index(asks) + 1 :] if asks else thread.frames:
         own = frame.name.rpartition(".")[2]
         if frame.native or (frame.file.endswith(_TAKES_FOR_OTHERS) and own in _TAKING):
             continue

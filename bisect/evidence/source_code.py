@@ -82,6 +82,7 @@ class _CodeAround(NamedTuple):
     loop: tuple[int, ...]
     catches: str = ""
     handed_out: tuple[tuple[str, int], ...] = ()
+    turns: bool = False
 
 
 def _add_to_thread(thread: Thread, known: dict[Frame, _CodeAround]) -> Thread:
@@ -103,6 +104,7 @@ def _find_code_around(frame: Frame) -> _CodeAround:
         find_loop(source, frame.line),
         find_catcher(source, frame.line),
         find_handed_out(source, frame.line, frame.numbers),
+        has_root_of_round(source, frame.line),
     )
 
 
@@ -196,6 +198,41 @@ def _find_innermost_loop(source: str, line: int) -> _Loop | None:
         if isinstance(node, _Loop) and inner in node.body:
             return node
     return None
+
+
+_ROOTS = ("src", "dst", "group_src", "group_dst")
+
+
+@lru_cache(maxsize=1 << 12)
+def has_root_of_round(source: str, line: int) -> bool:
+    """Return whether `line` gives a collective a root, its second argument, that follows from what
+    a `for` around it sets, in the same function. Never raises.
+    """
+    tree = parse_source(source)
+    way = find_enclosing_nodes(tree, line) if tree is not None else []
+    first = max((n for n, node in enumerate(way) if isinstance(node, _Function)), default=0)
+    loops = [n for n, inner in pairwise(way[first:]) if isinstance(n, _Loop) and inner in n.body]
+    names: set[str] = set()
+    for loop in loops:
+        names |= _list_names(loop.target) if not isinstance(loop, ast.While) else set()
+        made = sorted((n for n in ast.walk(loop) if isinstance(n, ast.Assign)), key=_line_of)
+        for one in made:
+            if _list_names(one.value) & names:
+                names |= {name for target in one.targets for name in _list_names(target)}
+    roots = [
+        given
+        for call in _list_calls(source, line)
+        for given in (*call.args[1:2], *(k.value for k in call.keywords if k.arg in _ROOTS))
+    ]
+    return any(_list_names(root) & names for root in roots)
+
+
+def _list_names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _line_of(node: ast.stmt) -> int:
+    return node.lineno
 
 
 _CATCHES_ALL = ("", "Exception", "BaseException")

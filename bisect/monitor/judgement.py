@@ -126,7 +126,7 @@ def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, 
     """
     if facts.ended in NOTHING_MOVES and job.nodes is None:
         with job.failures.of("look for ranks that were spawned"):
-            from .missing_ranks import (
+            from .started_ranks import (
                 read_numbers_of_started,
                 take_ranks_of_group,
                 take_spawned_ranks,

@@ -1,9 +1,5 @@
 """Ranks that never say hello: looked for among the launcher's children, and among the processes
-that a program of the user's own has started, by multiprocessing or as programs with a number each.
-
-They call nothing that the watch knows: no process group, none of the libraries. So the program
-itself passes for the only rank, and what it has started for its children. Their stacks tell which
-numbers they have (dumps/facts_in_stack.py), or their arguments, as they do to `attach`. Pure.
+that a program of the user's own has started (monitor/started_ranks.py has their numbers).
 
 Ranks of one group may be of several programs, each with a monitor of its own (a trainer, and the
 workers of its engine): a rank that waits for the world finds the others below it, and rank 0 at the
@@ -14,42 +10,38 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import re
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.command_words import (
-    add_variables,
     has_launcher,
     has_title,
-    is_shell,
-    mask_numbers,
-    number_programs,
 )
 from ..base.deadline import within
 from ..base.launcher_env import number
-from ..base.launchers import BY_NAME, DIALECTS, RANK_VARIABLES
+from ..base.launchers import DIALECTS, RANK_VARIABLES
 from ..base.place import find_place
 from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.process_roles import find_actor
-from ..base.rank_facts import JobFacts, RankFacts
+from ..base.rank_facts import RankFacts
 from ..base.rank_history import SILENT
-from ..diagnosis.process.blocked_syscalls import list_connected_pids
-from ..diagnosis.process.helper_processes import has_failed
-from ..diagnosis.process.pipe_writers import reads_words_of
-from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
+from ..diagnosis.process.blocked_syscalls import (
+    list_awaited_pids,
+    list_connected_pids,
+    read_wanted_child,
+)
+from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
-from ..diagnosis.snapshot import Snapshot
-from ..dumps.facts_in_stack import RankLocals, read_rank_locals
 from ..evidence.process import exit_code, family, variables_of, walk_up, words_of
 from .job_activity import Stillness
+from .started_ranks import kind_by_title
 
 if TYPE_CHECKING:
     from ..base.process_facts import Look
     from ..base.rank_facts import RankFacts
+    from ..base.rank_state import RankState
     from .job import Job
 
 
@@ -103,16 +95,35 @@ class MissingRanks:
 
 def only_starts_ranks(job: Job) -> bool:
     """Return whether the only member, which no launcher has started, has started ranks of one of
-    several nodes: these have a monitor of their own, and it is none itself. May block.
+    several nodes, or waits for a launcher that has started ranks: these have a monitor of their
+    own, and it is none itself. May block.
     """
     members = list(job.members)
     if len(members) != 1 or job.place["launcher"]:
         return False
     (program,) = members
     own = {*(variables_of(program.pid) or {})}
-    below = (variables_of(pid) or {} for pid in family([program.pid]))
-    ranks = (v for v in below if any(v.get(name) and name not in own for name in RANK_VARIABLES))
-    return any(find_place(variables).has_others for variables in ranks)
+    child = _read_awaited_child(program)
+    for pid in family([program.pid]):
+        variables = variables_of(pid) or {}
+        if not any(variables.get(name) and name not in own for name in RANK_VARIABLES):
+            continue
+        above = [*itertools.takewhile(lambda one: one != program.pid, walk_up(pid, _DEEPEST))]
+        launched = any(has_launcher(words_of(one)) for one in above)
+        if find_place(variables).has_others or (launched and child in above):
+            return True
+    return False
+
+
+def _read_awaited_child(program: RankState) -> int:
+    """Return the child for whose end, or for whose words, the main thread of a program waits, 0 for
+    none.
+    """
+    look = program.looks[-1] if program.looks else None
+    if look is None:
+        return 0
+    call = next((task.syscall for task in look.kernel if task.tid == look.pid), None)
+    return read_wanted_child(call) or min(list_awaited_pids(look), default=0)
 
 
 async def find_silent_ranks(job: Job) -> list[RankFacts]:
@@ -253,7 +264,7 @@ def _kind_of_spawned(pid: int) -> str:
     actor = find_actor(words)
     if actor:
         return f"ray::{actor.partition('.')[0]}"
-    return _kind_by_title(words)
+    return kind_by_title(words)
 
 
 async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]]) -> list[RankFacts]:
@@ -314,247 +325,3 @@ def _find_below_launcher(
         if rank is not None and rank not in known and (wanted is None or rank in wanted):
             found.setdefault(rank, []).append(pid)
     return found
-
-
-_FEWEST = 2  # ranks: one helper alone that has a number is none
-# What a program that has started its ranks waits in: for their end, or from one look to the next.
-_ONLY_WAITS = ("process", "sleep")
-# What starts them: multiprocessing's other files are of queues, connections and locks.
-_STARTS = re.compile(r"/multiproc?ess(?:ing)?/(?:process|spawn|forkserver|popen_\w+)\.py$")
-
-
-_VARIABLES_LIMIT = 0.5  # seconds: a process in the kernel may block who reads its variables
-
-
-def read_numbers_of_started(ranks: Sequence[RankFacts]) -> dict[int, int]:
-    """Return by pid the numbers of ranks that their variables give to the processes that the only
-    rank has started; {} if it has one itself, or is not alone.
-    """
-    if len(ranks) != 1 or ranks[0].pid is None:
-        return {}
-    own = ranks[0].pid
-    started = [looks[-1] for looks in ranks[0].children if looks and looks[-1].ppid == own]
-    pids = [one.pid for one in started if one.state not in ("Z", "X", "D")]
-
-    def read() -> dict[int, int]:
-        environs = {pid: variables_of(pid) for pid in (own, *pids)}
-        numbers = {pid: find_rank_number(one or {}) for pid, one in environs.items()}
-        known = {pid: given for pid, given in numbers.items() if given is not None}
-        return {} if own in known else known or _read_own_variables(started, environs)
-
-    try:
-        return within(_VARIABLES_LIMIT, read)
-    except TimeoutError:
-        return {}
-
-
-def _read_own_variables(
-    started: Sequence[Look], environs: Mapping[int, Mapping[str, str] | None]
-) -> dict[int, int]:
-    """Return by pid the numbers that variables of the program's own give to what it has started."""
-    seen = [one for one in started if one.pid in environs]
-    words = add_variables([one.command for one in seen], [environs[one.pid] for one in seen])
-    told = number_programs(words)
-    return dict(zip((one.pid for one in seen), told.numbers, strict=True)) if told else {}
-
-
-def find_rank_number(environ: Mapping[str, str]) -> int | None:
-    """Return the rank that a process's environment names."""
-    # Those of a task of srun's last: it may have started mpirun, which starts the ranks.
-    inner_first = sorted(DIALECTS, key=lambda name: BY_NAME[name].is_around)
-    numbers = (number(environ, DIALECTS[name].rank) for name in inner_first)
-    return next((rank for rank in numbers if rank is not None), None)
-
-
-def take_spawned_ranks(
-    job: JobFacts, seen: Snapshot, given: Mapping[int, int] | None = None
-) -> tuple[JobFacts, Snapshot]:
-    """Return the job and its ranks, where the only one of a script of the user's own does nothing
-    but wait for ranks that it has started: with these in its place. Else what was given. `given`:
-    the numbers of what it has started, by pid, that variables tell.
-    """
-    if job.pipeline or job.world_size != 1 or len(seen.ranks) != 1:
-        return job, seen
-    (program,) = seen.ranks
-    (alone,) = seen.single_ranks.ranks or (None,)
-    if alone is None or alone.wait is None or alone.wait.kind not in _ONLY_WAITS:
-        return job, seen
-    ranks = _make_given_ranks(program, given or {}) or _find_ranks(program)
-    if not ranks:
-        return job, seen
-    numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
-    ranks = [_add_failed_siblings(ranks[0], program), *ranks[1:]]
-    return replace(job, world_size=len(ranks), local_ranks=numbers), Snapshot(ranks)
-
-
-def _add_failed_siblings(rank: RankFacts, program: RankFacts) -> RankFacts:
-    """Return a rank that a program has started, with what that has started besides and that has
-    failed, as processes beside it.
-    """
-    pids = {rank.pid, *(looks[-1].pid for looks in rank.children if looks)}
-    failed = [
-        looks
-        for looks in program.children
-        if looks and has_failed(looks[-1])
-        if looks[-1].ppid == program.pid and looks[-1].pid not in pids
-    ]
-    beside = tuple(sorted({*rank.beside, *(looks[-1].pid for looks in failed)}))
-    return replace(rank, children=(*rank.children, *failed), beside=beside)
-
-
-def take_ranks_of_group(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:
-    """Return the job and its ranks, with those that make the same group of all below its only rank:
-    their frames say their numbers and as many ranks, and they have a connection to its process. Who
-    was started with such a one, and like it, is one of those that have not come, where there are
-    as many. Else what was given.
-    """
-    if job.pipeline or len(seen.ranks) != 1:
-        return job, seen
-    (alone,) = seen.single_ranks.ranks or (None,)
-    view = alone.view if alone is not None else None
-    if alone is None or view is None or alone.group != "construction":
-        return job, seen
-    (program,) = seen.ranks
-    size = read_group_values(view.frames).get("world_size", 0)
-    came = _find_who_came(program, size)
-    if not came:
-        return job, seen
-    missing = [n for n in range(size) if n not in came and n != program.rank]
-    came |= _find_who_did_not_come(program, came, missing)
-    ranks = (program, *(_make_rank(program, came[number], number) for number in sorted(came)))
-    numbers = tuple(sorted(facts.rank for facts in ranks if isinstance(facts.rank, int)))
-    return replace(job, world_size=size, local_ranks=numbers), Snapshot(
-        sorted(ranks, key=lambda facts: facts.rank)
-    )
-
-
-def _find_who_came(program: RankFacts, size: int) -> dict[int, Sequence[Look]]:
-    """Return by number the processes below a rank that make a group of `size` with it."""
-    found: dict[int, Sequence[Look]] = {}
-    for looks in program.children:
-        view = merge_looks(looks)
-        if view is None or find_group_wait(view) != "construction":
-            continue
-        told = read_group_values(view.frames)
-        number = told.get("rank", -1)
-        is_of_it = told.get("world_size") == size and program.pid in list_connected_pids(view.look)
-        if is_of_it and 0 <= number < size and number not in (program.rank, *found):
-            found[number] = looks
-    return found
-
-
-def _find_who_did_not_come(
-    program: RankFacts, came: Mapping[int, Sequence[Look]], missing: Sequence[int]
-) -> dict[int, Sequence[Look]]:
-    """Return by number the processes that were started with those that came, and like them, in
-    their order: {} where there are more or fewer of them than are missing.
-    """
-    ours = {looks[-1].pid for looks in came.values()}
-    like = {(looks[-1].ppid, _kind_by_look(looks[-1])) for looks in came.values()}
-    silent = sorted(
-        (
-            looks
-            for looks in program.children
-            if looks and looks[-1].pid not in ours
-            if (looks[-1].ppid, _kind_by_look(looks[-1])) in like
-        ),
-        key=lambda looks: looks[-1].pid,
-    )
-    return dict(zip(missing, silent, strict=True)) if len(silent) == len(missing) else {}
-
-
-def _kind_by_look(one: Look) -> str:
-    """Return how a process was started, or the title that it gave itself, without numbers."""
-    by_title = _kind_by_title(one.command)
-    if by_title:
-        return by_title
-    words = mask_numbers(one.command)
-    return "spawn" if _is_started_by_multiprocessing(one) else " ".join(words)
-
-
-def _kind_by_title(words: Sequence[str]) -> str:
-    """Return the title that a process gave itself, without numbers, "" where it has none."""
-    return mask_numbers(words)[0] if has_title(words) else ""
-
-
-def _make_given_ranks(program: RankFacts, given: Mapping[int, int]) -> list[RankFacts]:
-    """Return the ranks among what a program has started by their numbers; [] for fewer than two,
-    or if two have the same.
-    """
-    own = [looks for looks in program.children if looks and looks[-1].pid in given]
-    made = [_make_rank(program, looks, given[looks[-1].pid]) for looks in own]
-    is_told = _FEWEST <= len(made) == len({facts.rank for facts in made})
-    return sorted(made, key=lambda facts: facts.rank) if is_told else []
-
-
-def _find_ranks(program: RankFacts) -> list[RankFacts]:
-    """Return the ranks among what a program has started: those that one process has started, and
-    whose numbers are those of all of them, one after the other.
-    """
-    families: dict[int, list[tuple[Sequence[Look], RankLocals]]] = {}
-    for looks in program.children:
-        if looks and _is_started_by_multiprocessing(looks[-1]):
-            told = _read_locals(looks)
-            if not told.worker:
-                families.setdefault(looks[-1].ppid, []).append((looks, told))
-    numbered = {_number(them): [looks for looks, _ in them] for them in families.values()}
-    numbered |= _number_programs(program)
-    numbers, members = next(((n, members) for n, members in numbered.items() if n), ((), []))
-    made = map(_make_rank, itertools.repeat(program), members, numbers)
-    return sorted(made, key=lambda facts: facts.rank)
-
-
-def _number_programs(program: RankFacts) -> dict[tuple[int, ...], list[Sequence[Look]]]:
-    """Return by their numbers the programs that another one has started, alike but for these; none
-    that get their work from it.
-    """
-    families: dict[str, list[Sequence[Look]]] = {}
-    started = [looks for looks in program.children if looks and looks[-1].ppid == program.pid]
-    for looks in started:
-        if looks[-1].state not in ("Z", "X") and not is_shell(looks[-1].command):
-            families.setdefault(_kind_by_look(looks[-1]), []).append(looks)
-    ended = sum(has_failed(looks[-1]) for looks in started)
-    found = {
-        number_programs([looks[-1].command for looks in members], ended): members
-        for members in families.values()
-        if not any(reads_words_of(looks[-1], program.pid) for looks in members)
-    }
-    return {told.numbers: members for told, members in found.items() if told is not None}
-
-
-def _is_started_by_multiprocessing(one: Look) -> bool:
-    frames = one.main.frames if one.main else ()
-    return any(_STARTS.search(frame.file) for frame in frames)
-
-
-def _read_locals(looks: Sequence[Look]) -> RankLocals:
-    """Return what the last of these looks tells that shows a stack."""
-    return read_rank_locals(next((one for one in reversed(looks) if one.threads), looks[-1]))
-
-
-def _number(members: Sequence[tuple[Sequence[Look], RankLocals]]) -> tuple[int, ...]:
-    """Return the numbers of these processes, () if they are no ranks. Where all but one tell, that
-    one has the number that is left.
-    """
-    told = [one.any_number for _, one in members]
-    left = set(range(len(members))) - set(told)
-    if len(members) < _FEWEST or told.count(None) > 1 or len(left) != told.count(None):
-        return ()
-    return tuple(number if number is not None else min(left) for number in told)
-
-
-def _make_rank(program: RankFacts, looks: Sequence[Look], number: int) -> RankFacts:
-    pid = looks[-1].pid
-    return replace(
-        program,
-        rank=number,
-        local_rank=number,
-        pid=pid,
-        looks=tuple(looks),
-        children=find_descendants(program, pid),
-        announced="",
-        last_line="",
-        last_line_at=None,
-        collectives=(),
-        environment={},
-    )

@@ -72,7 +72,7 @@ from ..evidence.ray_cluster import leave_out_services
 from ..evidence.successive_looks import complete_look
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
-from .missing_ranks import find_rank_number, take_spawned_ranks
+from .started_ranks import find_rank_number, take_spawned_ranks
 from .watcher_link import OUTER_VARIABLE
 
 # In each task: the port on which its srun listens (slurm's src/srun/libsrun/launch.c).

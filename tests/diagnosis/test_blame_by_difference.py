@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.checkpoints import UserStep
-from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
+from hangbisect.base.process_facts import CodeLock, Descriptor, Kernel, Look, Socket, Syscall
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.single_ranks import is_gone
@@ -385,6 +385,41 @@ def test_who_is_at_a_barrier_of_a_manager_waits_for_those_that_take_its_locks() 
     verdict = _of_script(*ranks)
     assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((1, 2), (0, 3))
     assert verdict.cause is None or verdict.cause.id == "manager-waits"
+
+
+def _with_lock(one: Look, line: int, **locks: object) -> Look:
+    """The same look; the line of ledger.py takes this lock, or stands inside of these."""
+    (thread,) = one.threads
+    frames = (
+        replace(f, **locks) if f.file.endswith("ledger.py") and f.line == line else f  # type: ignore[arg-type]
+        for f in thread.frames
+    )
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),))
+
+
+def test_a_lock_of_a_manager_is_that_of_the_only_rank_whose_source_stands_inside_of_it() -> None:
+    """Rank 2 keeps it in a collective, and the others take it before they come to that."""
+    lock = CodeLock("self.lock", "0x7f.lock")
+    asks = _asks("AcquirerProxy.__enter__", "note ledger.py:22", *_TRAIN)
+    asks = _with_lock(asks, 22, takes=lock)
+    sums = look(
+        "all_reduce SP/torch/distributed/distributed_c10d.py:3252", "note_all ledger.py:28", *_TRAIN
+    )
+    has = _with_lock(sums, 28, inside=(lock,))
+    verdict = _of_script(standing(0, asks), standing(1, asks), standing(2, has))
+    assert verdict.ranks.culprit == (0, 1, 2)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"
+    assert "a lock of a Manager" in verdict.cause.why
+    # Where the source of two stands inside of it, either may have it.
+    verdict = _of_script(standing(0, asks), standing(1, has), standing(2, has))
+    assert verdict.cause is None or verdict.cause.id != "deadlock"
+    # Of one that shows no stack in the last look the one before tells.
+    facts = standing(2, has)
+    blind = replace(facts.looks[-1], at=105.0, threads=(), rung="proc")
+    facts = replace(facts, looks=(*facts.looks, blind))
+    verdict = _of_script(standing(0, asks), standing(1, asks), facts)
+    assert verdict.ranks.culprit == (0, 1, 2)
 
 
 # ---- a ring over connections ---------------------------------------------------------------------

@@ -5,6 +5,7 @@ in the same place. Their frames show it, and their logs do not: each made the sa
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
@@ -125,6 +126,59 @@ def test_in_another_round_of_a_loop_over_roots_a_rank_has_another_one() -> None:
     ranks = [_logged(0, rooted(1), 2), _logged(1, rooted(1), 2), _logged(2, rooted(0), 1)]
     verdict = judge_job(job("late", 3), ranks)
     assert verdict.cause is None or "takes rank" not in verdict.cause.why
+
+
+def _sends_round(number: int, sources: tuple[int, ...], comes_to: int) -> RankFacts:
+    """A rank that broadcasts from these in turn, and stands in the one of that number."""
+    operations = tuple(
+        Collective("0", "broadcast", n, "train.py:20", at=100 + n, done=n < comes_to, root=root)
+        for n, root in enumerate(sources[:comes_to], 1)
+    )
+    log = CollectiveLog("ring", operations, {"0": (0, 1, 2, 3)})
+    return replace(still(number, rooted(sources[comes_to - 1])), collectives=(log,))
+
+
+def test_where_ranks_have_parted_in_an_earlier_call_that_one_tells_who_is_wrong() -> None:
+    """Adapters go round in the order of their files, which is another one on rank 2."""
+    there = (0, 1, 2, 3)
+    ranks = [
+        _sends_round(0, there, 3),
+        _sends_round(1, there, 2),
+        _sends_round(2, there[::-1], 2),
+        _sends_round(3, there, 3),
+    ]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "collective-mismatch"
+    assert "rank 2 takes rank 3 for the source, ranks 0-1,3 take rank 0" in verdict.cause.why
+    # Once they have called something else, numbers compare nothing any more.
+    other = Collective("0", "barrier", 1, "train.py:9", at=101, done=True)
+    (log,) = ranks[0].collectives
+    ranks[0] = replace(
+        ranks[0], collectives=(replace(log, operations=(other, *log.operations[1:])),)
+    )
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.cause is None or "takes rank 3 for the source" not in verdict.cause.why
+
+
+def _in_a_loop(root: int, **known: Any) -> Look:
+    """In a broadcast whose line gives another root in each round of the loop around it."""
+    one = rooted(root)
+    (thread,) = one.threads
+    frames = tuple(replace(f, **known) if f.file.endswith("train.py") else f for f in thread.frames)
+    return replace(one, threads=(replace(thread, frames=frames),))
+
+
+def test_without_logs_a_loop_over_the_roots_tells_only_by_its_counters_who_is_wrong() -> None:
+    def told(*looks: Look) -> str:
+        verdict = judged(*looks)
+        return " ".join(verdict.cause.matched) if verdict.cause else ""
+
+    assert "rank 1 takes" not in told(*[_in_a_loop(n, turns=True) for n in (2, 1, 2, 2)])
+    same = [_in_a_loop(n, turns=True, counters=(("step", 3),)) for n in (2, 1, 2, 2)]
+    assert "ank 1 takes rank 1 for the source" in told(*same)
+    assert "ank 1 takes rank 1 for the source" in told(*[_in_a_loop(n) for n in (2, 1, 2, 2)])
 
 
 # ---- another root in a group of some, which the logs tell ----------------------------------------

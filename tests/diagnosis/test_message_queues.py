@@ -165,3 +165,37 @@ def test_two_that_receive_from_one_another_are_named_and_not_who_waits_for_their
     assert "python (100)" in why
     assert "detokenizer (300)" in why
     assert "endpoint-silent" not in causes
+
+
+def test_of_several_that_all_wait_for_it_none_is_named_beside_who_hears_them() -> None:
+    """A router answers each by a name, and one has told it another one: all wait for all."""
+    peers = (unix(101, 51), unix(102, 53), unix(103, 55))
+    ranks = [
+        rank(0, receives(0, *peers)),
+        rank(1, receives(1, unix(100, 52))),
+        rank(2, receives(2, unix(100, 54))),
+        rank(3, receives(3, unix(100, 56))),
+    ]
+    verdict = judge_job(job(world=4), ranks)
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.ranks.waiting == (1, 2, 3)
+    two = [rank(0, receives(0, peers[0])), rank(1, receives(1, unix(100, 52)))]
+    assert judge_job(job(world=2), two).ranks.culprit == (0, 1)
+
+
+def test_so_it_is_of_one_that_polls_all_their_connections_itself() -> None:
+    """epoll, edge-triggered: what one has sent lies in its socket, and is not read."""
+    ends = tuple(
+        Descriptor(10 + n, "socket", f"socket:[{n}]", socket=unix(100 + n, 50 + 2 * n))
+        for n in (1, 2, 3)
+    )
+    hears = look("collect train.py:32", call="epoll_wait", descriptors=ends)
+
+    def sends(number: int) -> Look:
+        end = Descriptor(3, "socket", f"socket:[{number + 10}]", socket=unix(100, 70 + 2 * number))
+        return look("send train.py:48", pid=100 + number, call="recvfrom", descriptors=(end,))
+
+    ranks = [rank(0, hears), *(rank(n, sends(n)) for n in (1, 2, 3))]
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.ranks.waiting == (1, 2, 3)

@@ -132,6 +132,12 @@ def test_a_master_that_waits_for_a_word_by_signal_is_kept_from_work_though_its_w
     assert judge()  # its memory could not be read
 
 
+def test_a_server_that_does_not_accept_those_who_have_connected_does_not_wait_for_work() -> None:
+    """It may open no more files, and its loop looks for a second whether it may again."""
+    full = tuple(replace(one, unread=3) for one in EVENT_LOOP.sockets)
+    assert describe_waiting_for_work([rank(0, replace(EVENT_LOOP, sockets=full))]) == ""
+
+
 def test_a_server_one_of_whose_processes_died_of_an_error_does_not_wait_for_work() -> None:
     """Its event loop looks the same where an answer was to come from the one that died."""
 

@@ -127,6 +127,26 @@ def test_of_a_connection_over_tcp_both_ends_and_the_payload_are_known(host: str)
     assert one.received == 0
 
 
+def test_what_nobody_has_read_or_accepted_is_counted() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), timeout=60) as client,
+    ):
+        missing: list[str] = []
+        assert descriptors.read_sockets(missing)[inode_of(server)].unread == 1
+        accepted, _ = server.accept()
+        with accepted:
+            client.sendall(bytes(321))
+            accepted.recv(1, socket.MSG_PEEK)  # all of it is there
+            known = descriptors.read_sockets(missing)
+            assert known[inode_of(accepted)].unread == 321
+            assert known[inode_of(server)].unread == 0
+    line = "0: 0100007F:1F90 00000000:0000 0A 00000000:00000003 00:00000000 00000000 0 0 77 1"
+    found = descriptors.parse_proc_net(line, "tcp")
+    assert found is not None
+    assert (found.state, found.unread) == ("LISTEN", 3)
+
+
 def test_an_address_of_ipv4_in_a_socket_of_ipv6_reads_as_what_it_is() -> None:
     """ipv6(7): a server on :: has its connections over IPv4 as ::ffff:127.0.0.1."""
     if not socket.has_dualstack_ipv6():

@@ -139,6 +139,10 @@ def test_who_is_in_the_call_of_such_a_line_has_the_lock_before_it(tmp_path: Path
     assert saver.takes is None
 
 
+def test_of_a_with_that_has_a_call_too_it_takes_what_may_be_a_lock(names: Names) -> None:
+    assert names("def alone", "with SHARED, torch.no_grad()") == ("SHARED", [])
+
+
 def test_a_with_and_its_body_on_one_line_tell_nothing(names: Names) -> None:
     assert names("def inner", "with here: inner") == ("", [])
 
@@ -252,6 +256,24 @@ def test_what_a_rank_stands_inside_is_read_where_others_want_it(tmp_path: Path) 
     found = add_locks_of_others([sharing(waits, 100, 101, 102), sharing(has, 101)])
     (frames,) = [thread.frames for thread in found[1].looks[-1].threads]
     assert [one.name for one in frames[0].inside] == ["self._lock"]
+
+
+def test_of_a_lock_of_a_manager_it_is_read_on_all_ranks_beside(tmp_path: Path) -> None:
+    python = "/usr/lib/python3.11/multiprocessing"
+    asks = (
+        Frame("Connection._recv", f"{python}/connection.py", 395),
+        Frame("BaseProxy._callmethod", f"{python}/managers.py", 822),
+        Frame("AcquirerProxy.__enter__", f"{python}/managers.py", 1056),
+    )
+    waits = seen(tmp_path, (1, frame("def load", "with self._lock")))
+    (main,) = waits.threads
+    waits = replace(waits, threads=(replace(main, frames=(*asks, *main.frames)),), kernel=())
+    waits = add_code_locks(waits)
+    taken = [one.takes.name for one in waits.threads[0].frames if one.takes is not None]
+    assert taken == ["self._lock"]
+    has = rank(1, replace(seen(tmp_path, (9, frame("def load"))), pid=101))
+    found = add_locks_of_others([rank(0, replace(waits, pid=100)), has])
+    assert [one.name for one in found[1].looks[-1].threads[0].frames[0].inside] == ["self._lock"]
 
 
 def test_it_is_not_read_of_one_that_does_not_share_it(tmp_path: Path) -> None:

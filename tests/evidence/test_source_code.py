@@ -17,6 +17,7 @@ from hangbisect.evidence.source_code import (
     find_handler,
     find_loop,
     find_loop_counters,
+    has_root_of_round,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -378,3 +379,21 @@ def test_a_rank_that_is_looked_up_is_not_known() -> None:
     assert find_handed_out(source, 2, ()) == ()
     assert find_handed_out(source.replace("peers[0]", "1 % 0"), 2, ()) == ()
     assert find_handed_out(source.replace("peers[0]", "0"), 2, ()) == (("irecv", 0),)
+
+
+SENDS_ROUND = """
+def hand_round(names, owners, ready):
+    for name in names:
+        owner = owners[name]
+        broadcast(weights[name], src=owners[name])
+        broadcast(weights[name], owner)
+        broadcast(weights[name], src=ready)
+    broadcast(name, src=owner)
+"""
+
+
+@pytest.mark.parametrize(("line", "is_so"), [(5, True), (6, True), (7, False), (8, False)])
+def test_a_root_that_follows_from_what_a_loop_sets_is_another_one_in_each_round(
+    line: int, is_so: bool
+) -> None:
+    assert has_root_of_round(SENDS_ROUND, line) == is_so

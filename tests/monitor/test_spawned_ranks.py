@@ -16,8 +16,8 @@ from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
-from hangbisect.monitor import missing_ranks
-from hangbisect.monitor.missing_ranks import take_ranks_of_group, take_spawned_ranks
+from hangbisect.monitor import missing_ranks, started_ranks
+from hangbisect.monitor.started_ranks import take_ranks_of_group, take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
 
@@ -148,6 +148,36 @@ def test_workers_of_a_pool_are_no_ranks() -> None:
     assert taken(before)[1].ranks == (before,)
 
 
+def test_who_shows_what_its_ranks_print_on_a_terminal_of_its_own_is_none() -> None:
+    terminal = Descriptor(3, "device", "/dev/ptmx")
+    shows = look("main train.py:47", pid=MAIN, call="read", descriptors=(terminal,))
+    ranks = (in_barrier(107, 0, ppid=105), in_barrier(108, 1, ppid=105))
+    seen = Snapshot([rank(0, shows, children=tuple((one,) for one in ranks))])
+    found, snapshot = take_spawned_ranks(job("still", **OUR_OWN), seen)
+    assert (found.world_size, [one.pid for one in snapshot.ranks]) == (2, [107, 108])
+
+
+def _forks(pid: int, number: int | None) -> Look:
+    """A process that os.fork() made, without a frame of multiprocessing's."""
+    one = look("recv train.py:40", "train train.py:55", "main train.py:70", pid=pid, ppid=MAIN)
+    (thread,) = one.threads
+    told = (("rank", str(number)),) if number is not None else ()
+    frames = (replace(f, locals=told) if f.name == "train" else f for f in thread.frames)
+    return replace(one, threads=(replace(thread, frames=tuple(frames)),), is_forked=True)
+
+
+def test_what_a_program_forks_by_itself_are_ranks_if_their_numbers_are_those_of_all() -> None:
+    waits = look("main train.py:74", "<module> train.py:78", pid=MAIN, call="wait4", args=(-1, 0))
+
+    def found(*children: Look) -> list[int | None]:
+        seen = Snapshot([rank(0, waits, children=tuple((one,) for one in children))])
+        return [one.pid for one in take_spawned_ranks(job("still", **OUR_OWN), seen)[1].ranks]
+
+    assert found(_forks(107, 0), _forks(108, 1), _forks(109, 2)) == [107, 108, 109]
+    assert found(_forks(107, None), _forks(108, None)) == [MAIN]
+    assert found(_forks(107, 3), _forks(108, 1)) == [MAIN]
+
+
 def test_several_ranks_that_have_spoken_are_the_ranks() -> None:
     first, second = program(in_barrier(107, 0), in_barrier(108, 1)), rank(1, look(*JOIN))
     known = job("still", world=2, pipeline="")
@@ -185,10 +215,34 @@ def test_who_has_started_ranks_of_one_of_several_nodes_is_none_itself(
     variables = {100: STARTER, 101: started}
     monkeypatch.setattr(missing_ranks, "family", lambda pids: {101: 100})
     monkeypatch.setattr(missing_ranks, "variables_of", variables.get)
-    alone = SimpleNamespace(place={"launcher": None}, members=[SimpleNamespace(pid=100)])
+    program = SimpleNamespace(pid=100, looks=())
+    alone = SimpleNamespace(place={"launcher": None}, members=[program])
     assert missing_ranks.only_starts_ranks(alone) == is_so  # type: ignore[arg-type]
     launched = SimpleNamespace(**{**vars(alone), "place": {"launcher": "torchrun"}})
     assert not missing_ranks.only_starts_ranks(launched)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "words", "is_so"),
+    [
+        (101, "python /usr/bin/torchrun --standalone train.py", True),
+        (101, "python sweep.py", False),  # ranks that it starts itself join its monitor
+        (109, "python /usr/bin/torchrun --standalone train.py", False),  # kept by something else
+    ],
+)
+def test_who_waits_for_a_launcher_that_has_started_ranks_is_none_itself(
+    monkeypatch: pytest.MonkeyPatch, waits_for: int, words: str, is_so: bool
+) -> None:
+    """A sweep that has loaded torch, and starts torchrun once for each trial."""
+    started = {"WORLD_SIZE": "3", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "3"}
+    monkeypatch.setattr(missing_ranks, "family", lambda pids: {101: 100, 102: 100})
+    monkeypatch.setattr(missing_ranks, "variables_of", {100: {}, 101: {}, 102: started}.get)
+    monkeypatch.setattr(missing_ranks, "words_of", lambda pid: words.split())
+    monkeypatch.setattr(missing_ranks, "walk_up", lambda pid, most: iter([101, 100, 1]))
+    waits = look("Popen.wait STD/subprocess.py:1264", call="wait4", args=(waits_for, 0, 0, 0))
+    program = SimpleNamespace(pid=100, looks=(waits,))
+    alone = SimpleNamespace(place={"launcher": None}, members=[program])
+    assert missing_ranks.only_starts_ranks(alone) == is_so  # type: ignore[arg-type]
 
 
 # ---- ranks of one group that are of several programs ---------------------------------------------
@@ -376,8 +430,8 @@ def test_the_variables_of_what_a_process_has_started_are_read() -> None:
         facts = replace(program(*looks), pid=os.getpid())
         expected = {one.pid: n for n, one in enumerate(started)}
         is_rank = any(os.environ.get(name) for name in ("RANK", "PMI_RANK", "SLURM_PROCID"))
-        assert missing_ranks.read_numbers_of_started([facts]) == ({} if is_rank else expected)
-        assert missing_ranks.read_numbers_of_started([facts, facts]) == {}
+        assert started_ranks.read_numbers_of_started([facts]) == ({} if is_rank else expected)
+        assert started_ranks.read_numbers_of_started([facts, facts]) == {}
     finally:
         for one in started:
             one.kill()

@@ -17,7 +17,7 @@ from hangbisect.base.launcher_env import (
     starter,
 )
 from hangbisect.base.launchers import BY_NAME, DIALECTS, LAUNCHERS, find_launcher
-from hangbisect.monitor.missing_ranks import find_rank_number
+from hangbisect.monitor.started_ranks import find_rank_number
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,6 +4,8 @@ ranks in different calls, and those in a call that others do not come by.
 
 from __future__ import annotations
 
+from ...base.identity import RankId, name_rank
+from ...base.process_facts import Frame
 from ...base.verdict_facts import WaitKind
 from ...base.words import AWAITED, begin_sentence, format_ranks
 from ..collectives.collective_mismatch import Mismatch, MismatchKind
@@ -14,6 +16,8 @@ from ..collectives.common_path import (
     split_by_loop,
     split_places,
 )
+from ..process.frames import unqualified_name
+from ..process.public_calls import find_group_call, find_group_wait
 from .known_cause import Found, LooksFor, Scene, describe_sign
 
 # Who waits for one of these has not come to the collective yet, and may well be about to.
@@ -123,3 +127,55 @@ def some_stand_apart(scene: Scene) -> Found | None:
     words = f"{describe_places(split.inside)}, {describe_places(split.around)}"
     values = {"sentence": begin_sentence(words), "call": split.inside[0].words}
     return Found(words, values)
+
+
+def left_a_message_out_by_stacks(scene: Scene) -> Found | None:
+    """The stacks show a rank that waits for a message of another one, which stands in a collective
+    of all ranks; no log tells more.
+    """
+    if scene.mismatch is not None:
+        return None
+    places = {place.rank: place for place in scene.collective_places}
+    for rank, found in sorted(scene.situations.items(), key=lambda one: str(one[0])):
+        transfer = found.transfer
+        peer = places.get(transfer.peer) if transfer is not None and transfer.receives else None
+        if peer is not None and peer.group == "default":
+            who = f"{name_rank(rank)} waits for a message of {name_rank(peer.rank)}"
+            words = f"{who}, which is in {peer.words} and waits there for all ranks"
+            return Found(words, {"sentence": begin_sentence(words)}, doubtful=True)
+    return None
+
+
+def threads_stand_apart(scene: Scene) -> Found | None:
+    """The stacks show some ranks that wait for a thread of theirs, which is in a collective, and
+    all others in collectives of their main threads alone; no log tells more.
+    """
+    if scene.mismatch is not None or len(scene.views) < len(scene.living):
+        return None
+    inside: dict[RankId, tuple[str, str]] = {}
+    for rank, view in scene.views.items():
+        calls = [
+            (outer, thread.name or str(thread.os_id))
+            for thread in view.threads
+            if thread is not view.main and (outer := _find_outermost_collective(thread.frames))
+        ]
+        if find_group_wait(view) is None and calls:
+            inside[rank] = calls[0]
+        elif find_group_wait(view) != "collective" or calls:
+            return None
+    if not inside or len(inside) == len(scene.views) or len({*inside.values()}) > 1:
+        return None
+    call, thread = next(iter(inside.values()))
+    rest = format_ranks([rank for rank in scene.views if rank not in inside])
+    words = f"{format_ranks([*inside])} in {call}, in thread {thread}, {rest} not"
+    return Found(words, {"sentence": begin_sentence(words), "call": call}, doubtful=True)
+
+
+def _find_outermost_collective(frames: tuple[Frame, ...]) -> str:
+    """Return the function of torch.distributed's by which a thread stands in a collective, "" where
+    it stands in none.
+    """
+    if find_group_call(frames) is None:
+        return ""
+    called = [f for f in frames if f.file.endswith("torch/distributed/distributed_c10d.py")]
+    return unqualified_name(called[-1].name) if called else ""

@@ -37,6 +37,7 @@ _ASKS_A_THREAD = (
     (r"/queue\.py", "get|put|join"),
     (r"/threading\.py", "wait|wait_for"),
 )
+_OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
 _LOOP = (r"asyncio/base_events\.py", r"_run_once|run_forever")
 
 
@@ -214,6 +215,8 @@ def _waits_for_a_thread(scene: Scene) -> Found | None:
     """A forked process waits for what a thread is to give (fsspec, Future.result, Queue.get)."""
     for view in find_forked_processes(scene):
         python = tuple(frame for frame in view.frames if not frame.native)[:4]
+        if find_frame(python, _OF_PROCESSES) is not None:
+            continue  # another process gives it: its Barrier and Event are on those of threads
         asked = (find_frame(python, file, function) for file, function in _ASKS_A_THREAD)
         frame = next((frame for frame in asked if frame is not None), None)
         if frame is not None and _one_at_work(view):

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 
 from ...base.identity import RankId
+from ...base.library_functions import C10D_WRAPPER, GROUP_NOT_GIVEN
 from ...base.process_facts import Frame
 from ...base.rank_facts import RankFacts
 from ...base.words import begin_sentence, format_ranks
@@ -21,10 +22,12 @@ from ..process.public_calls import find_group_wait
 from ..standing_ranks import find_short_receiver
 from .collective_places import (
     find_logged_mismatch,
+    left_a_message_out_by_stacks,
     list_mismatch_values,
     some_stand_apart,
     split_by_stacks,
     stacks_differ,
+    threads_stand_apart,
     waits_elsewhere,
 )
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -96,7 +99,9 @@ def _a_message_left_out(scene: Scene) -> Found | None:
     if found is None:
         short = find_short_receiver(scene.ranks, scene.situations)
         words = begin_sentence(str(short)) if short is not None else ""
-        return Found(str(short), {"sentence": words}, 0.85) if short is not None else None
+        if short is None:
+            return left_a_message_out_by_stacks(scene)
+        return Found(str(short), {"sentence": words}, 0.85)
     return Found(found.sentence, list_mismatch_values(found))
 
 
@@ -137,7 +142,7 @@ def _a_call_of_some(scene: Scene) -> Found | None:
     by_log = _a_call_too_many_or_too_few(scene)
     if by_log is not None or _some_wrap(scene) or _some_make_a_group(scene):
         return by_log
-    return some_stand_apart(scene)
+    return some_stand_apart(scene) or threads_stand_apart(scene)
 
 
 def _called_by_some(scene: Scene) -> Found | None:
@@ -235,6 +240,46 @@ def _ended_in(found: Mismatch, facts: RankFacts) -> bool:
     logs = (log for log in facts.collectives if log.source == "ring")
     last = [one for log in logs for one in log.operations if one.group == found.group][-1:]
     return lost and any(one.number == found.number for one in last)
+
+
+def _call_from_two_threads(scene: Scene) -> Found | None:
+    """The main thread of a rank and another thread of it stand in collectives, each over the group
+    of all ranks: nothing but chance orders these calls.
+    """
+    found: list[tuple[RankId, str, str]] = []
+    for facts in scene.living:
+        view = scene.views.get(facts.rank)
+        main = view.main if view is not None else None
+        mine = _find_call_of_all(main.frames) if main is not None else None
+        if view is None or mine is None:
+            continue
+        others = ((one, _find_call_of_all(one.frames)) for one in view.threads if one is not main)
+        told = next(((one, call) for one, call in others if call is not None), None)
+        if told is not None:
+            name = told[0].name or str(told[0].os_id)
+            other = f"its thread {name} in {unqualified_name(told[1].name)}"
+            found.append((facts.rank, unqualified_name(mine.name), other))
+    if not found:
+        return None
+    who = format_ranks([rank for rank, _, _ in found])
+    words = f"{who} in {found[0][1]}, {found[0][2]}, both over the group of all ranks"
+    # Whose thread has not come to its call may be at work, and the calls may be in one order yet.
+    return Found(
+        words, {"sentence": begin_sentence(words)}, doubtful=len(found) < len(scene.living)
+    )
+
+
+def _find_call_of_all(frames: Sequence[Frame]) -> Frame | None:
+    """Return the outermost function of torch.distributed by which a thread stands in a collective
+    over the group of all ranks, None where it does not, or where a group was given.
+    """
+    called, group = None, ""
+    for frame in frames:
+        if re.search(_C10D, frame.file) is not None:
+            called, group = frame, ""
+        elif called is not None and frame.file.endswith(C10D_WRAPPER):
+            group = dict(frame.locals).get("group", group)
+    return called if group == GROUP_NOT_GIVEN else None
 
 
 def _compares_parameters(scene: Scene) -> Found | None:
@@ -367,6 +412,23 @@ CAUSES = (
         ),
         references=(f"{_PL}#19106", "pytorch/pytorch#25390"),
         outcomes=("hang", "interrupted", "crash"),
+    ),
+    KnownCause(
+        id="collectives-in-two-threads",
+        title="two threads of a rank call collectives of the same group",
+        signs=(
+            need(_call_from_two_threads, 0.88),
+            unless(waits_elsewhere),
+            unless(raised_before),
+        ),
+        why="{sentence}. Collectives of a group meet in the order in which each rank calls them; "
+        "of two threads one comes first here and the other one there.",
+        avoid=(
+            "a group of its own for the thread: dcp.async_save(..., process_group=dist.new_group("
+            "backend='gloo'))",
+            "wait for the thread (future.result()) before the next collective of the main thread",
+        ),
+        references=("KempnerInstitute/KempnerForge#104", "Tencent-Hunyuan/UniRL#410"),
     ),
     KnownCause(
         id="gloo-mismatch",

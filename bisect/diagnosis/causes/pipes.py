@@ -88,16 +88,25 @@ def _process(scene: Scene, pid: int, names: tuple[str, ...] = ()) -> str:
 
 
 def _writes_into_a_pipe(scene: Scene) -> Found | None:
-    """A process waits in write() on a pipe."""
-    found = _using(scene, _WRITES, ("pipe", "fifo"))
+    """A process waits in write() on a pipe, or on a terminal."""
+    found = _using(scene, _WRITES, ("pipe", "fifo")) or _writes_to_a_terminal(scene)
     if found is None:
         return None
     view, one = found
-    values = {"pipe": format_descriptor(one), "reader": "nobody that we may see", "fd": one.fd}
+    full = f"A pipe, {format_descriptor(one)}, is full (it holds 64 KiB)"
+    if one.kind not in ("pipe", "fifo"):
+        full = f"A terminal, {format_descriptor(one)}, has no room (or Ctrl-S has stopped it)"
+    values = {"full": full, "reader": "nobody that we may see", "fd": one.fd}
     return Found(
         f"{format_owner(scene, view)} waits in {view.call_name} on {format_descriptor(one)}",
         values,
     )
+
+
+def _writes_to_a_terminal(scene: Scene) -> tuple[ProcessSnapshot, Descriptor] | None:
+    """Return the first process that waits in a write to a terminal (pty(7)), with that."""
+    used = list_uses(scene, _WRITES, ("tty", "device"))
+    return next((one for one in used if one[1].path.startswith(("/dev/pts/", "/dev/tty"))), None)
 
 
 def pipe_is_full(scene: Scene) -> Found | None:
@@ -330,14 +339,13 @@ def _is_connected(one: Descriptor, view: ProcessSnapshot) -> bool:
 CAUSES = (
     KnownCause(
         id=PIPE_UNREAD,
-        title="a process writes into a pipe that nobody reads",
+        title="a process writes into a pipe, or to a terminal, that nobody reads",
         signs=(
             need(_writes_into_a_pipe, 0.65),
             also(pipe_is_full, 0.5, proves=True),
             also(_somebody_should_read, 0.4),
         ),
-        why="A pipe, {pipe}, is full (it holds 64 KiB), and whoever has its other end does not "
-        "read: {reader}.",
+        why="{full}, and whoever has its other end does not read: {reader}.",
         avoid=(
             "read it while it is written: subprocess.run or communicate() in place of wait()",
             "output to a file (`> log 2>&1`) in place of a pipe to a program that may stop reading",

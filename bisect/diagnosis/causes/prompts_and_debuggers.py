@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import port_of
+from ..process.blocked_syscalls import WRITE_CALLS
 from ..process.frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
@@ -31,7 +32,7 @@ def _reads_its_input(scene: Scene) -> Found | None:
     if wait is not None and wait.kind == "input":
         return Found(f"it waits for input from {wait.detail}", {"input": wait.detail})
     call = scene.view.call if scene.view else None
-    for descriptor in call.descriptors if call else ():
+    for descriptor in call.descriptors if call and call.name not in WRITE_CALLS else ():
         named = descriptor.path.startswith(_TERMINALS) or descriptor.kind == "tty"
         if named or (descriptor.fd == 0 and scene.call in ("read", "poll", "select", "pselect6")):
             stream = format_descriptor(descriptor)

@@ -49,6 +49,7 @@ _OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
 RESULT = (r"concurrent/futures/_base\.py", "result")
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
 _WAITS_TO_GET = {"futex", "accept", "accept4", *READ_CALLS, *POLL_CALLS}
+_NEAR_A_POOL = 5  # innermost frames: from the lock of a queue to who takes a connection out of it
 _FUTEX_TIME_LIMIT = 3  # which argument of futex() it is
 
 
@@ -247,16 +248,24 @@ def _waits_for_the_rank(scene: Scene) -> Found | None:
 
 
 def _wants_a_slot(scene: Scene) -> Found | None:
-    """A rank waits for a slot of a semaphore of threading's, without a time limit."""
+    """A rank waits for a slot of a semaphore of threading's, or for a connection of a pool of a
+    library's that has none left, without a time limit.
+    """
     if _waits_to_be_given(scene) is None:
         return None
-    inner, *outer = tuple(frame for frame in scene.frames if not frame.native)[:2]
+    python = tuple(frame for frame in scene.frames if not frame.native)
+    if find_role(python[:_NEAR_A_POOL], Role.TAKES_CONNECTION) is not None:
+        own = scene.users_frame(scene.frames)
+        place = format_frame(own) if own is not None else format_frame(scene.frames[0])
+        slot = "a connection of a pool that has none left"
+        return Found(f"it waits for {slot} in {place}", {"place": place, "slot": slot})
+    inner, *outer = python[:2]
     if not outer or unqualified_name(inner.name) != "wait":
         return None
     if find_frame(tuple(outer), r"/threading\.py", "acquire") is None:
         return None
     own = scene.users_frame(scene.frames) or outer[0]
-    values = {"place": format_frame(own)}
+    values = {"place": format_frame(own), "slot": "a slot of a semaphore"}
     return Found(f"it waits for a slot of a semaphore in {format_frame(own)}", values)
 
 
@@ -402,17 +411,19 @@ CAUSES = (
     ),
     KnownCause(
         id="slots-not-given-back",
-        title="a semaphore has no slot left, and nobody gives one back",
+        title="a semaphore, or a pool of connections, has no slot left, and nobody gives one back",
         signs=(
             need(_wants_a_slot, 0.5),
             need(_its_giver_has_ended, 0.5),
             unless(blocks_its_own_loop),
         ),
-        why="In {place} it waits for a slot of a semaphore, and {gone}: whoever took the slots "
-        "has not given them back, as where an exception comes between acquire() and release().",
+        why="In {place} it waits for {slot}, and {gone}: whoever took the others has not "
+        "given them back, as where an exception comes between acquire() and release(), or where an "
+        "answer is neither read to its end nor closed.",
         avoid=(
             "`with semaphore:`, or release() in a finally: given back after any error too",
             "look at the results of what took them (future.result()): their exceptions tell why",
+            "`with session.get(url, stream=True) as answer:`: its connection goes back to the pool",
             "semaphore.acquire(timeout=60): an error in place of silence",
         ),
         references=("https://docs.python.org/3/library/threading.html#semaphore-objects",),

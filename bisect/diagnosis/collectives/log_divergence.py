@@ -20,7 +20,6 @@ from ...base.files import PACKAGE
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.rank_facts import Collective, CollectiveLog, RankFacts
-from ..disagreements import find_other_members
 from ..process.frames import frame_owner, job_frames
 from .collective_mismatch import (
     BACKWARD_KINDS,
@@ -47,6 +46,7 @@ from .collective_rounds import (
     score_pair,
 )
 from .counted_mismatch import find_counted_mismatch
+from .other_members import find_other_members
 from .unsent_messages import find_unsent_message
 
 _MOST_CLASSES = 24  # of ranks with the same log

@@ -37,6 +37,7 @@ from .blocked_syscalls import (
     POLL_CALLS,
     SLEEP_CALLS,
     TRANSFER_CALLS,
+    WRITE_CALLS,
     choose_descriptor_wait,
     find_folder_wait,
     find_outward_socket,
@@ -315,6 +316,8 @@ def _find_syscall_wait(
     descriptors = view.call.descriptors if view.call else ()
     readers = list_readers(view.look.pid, (looks[-1] for looks in family))
     named = choose_descriptor_wait(descriptors, view.look, pids, readers)
+    if named is not None and named.kind == "input" and name in WRITE_CALLS:
+        named = Wait("device", f"room in a terminal, {named.detail}", what=named.what)
     if named is not None and named.kind == "process":
         ends = list_ends_among(descriptors, named.what, set(pids))
         chosen = _choose_among(ends, family, around, depth)

@@ -140,6 +140,19 @@ def list_unanswered_clients(looks: Sequence[Look], store_port: str = "") -> list
     ]
 
 
+def list_untaken_ports(looks: Sequence[Look], store_port: str = "") -> list[str]:
+    """Return the addresses at which one of these processes listens over TCP while connections are
+    there that it has not accepted. The job's own store, at `store_port`, counts for nothing.
+    """
+    return [
+        one.local
+        for look in looks
+        for one in look.sockets
+        if one.state == "LISTEN" and one.unread and one.family.startswith("tcp")
+        if port_of(one.local) != store_port
+    ]
+
+
 def _list_served_ports(look: Look) -> set[str]:
     listens = (s for s in look.sockets if s.state == "LISTEN" and s.family.startswith("tcp"))
     return {port_of(one.local) for one in listens} - {""}

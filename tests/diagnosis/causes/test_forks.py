@@ -191,6 +191,18 @@ def test_a_thread_that_stayed_in_the_parent_is_joined_at_once() -> None:
     assert "thread-lost-by-fork" in causes_of(thread_lost_by_fork())
 
 
+def test_who_is_at_a_barrier_of_processes_waits_for_no_thread() -> None:
+    """Multiprocessing's Barrier is on that of threads, and another process lets it go."""
+    meets = worker(
+        "Condition.wait STD/multiprocessing/synchronize.py:268",
+        "Condition.wait_for STD/multiprocessing/synchronize.py:320",
+        "Barrier._wait STD/threading.py:732",
+        "Barrier.wait STD/threading.py:697",
+        "train train.py:19",
+    )
+    assert "thread-lost-by-fork" not in causes_of(parent(meets))
+
+
 def test_what_runs_between_fork_and_exec_has_the_locks_of_its_parent() -> None:
     start = ("Popen.__init__ STD/subprocess.py:1026", "run STD/subprocess.py:548", "pack t.py:42")
     waits = look(

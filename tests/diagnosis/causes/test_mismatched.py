@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import Look
+from hangbisect.base.process_facts import Look, Thread
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.diagnosis.collectives.collective_mismatch import LogSource
 from hangbisect.diagnosis.verdict import judge_job
@@ -129,6 +129,28 @@ def other_round() -> Facts:
     return job(), [rank(number, looks(epoch)) for number, epoch in enumerate((3, 4, 3))]
 
 
+def _in_two_threads(group: str) -> Look:
+    """The main thread in a barrier over all, and the thread of an asynchronous save in a gather."""
+
+    def in_call(name: str, over: str) -> Thread:
+        stack = look(
+            f"{name} SP/torch/distributed/distributed_c10d.py:3631",
+            "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83",
+            "save train.py:32",
+        )
+        (thread,) = stack.threads
+        inner, wrapper, own = thread.frames
+        told = replace(wrapper, locals=(("group", over),))
+        return replace(thread, frames=(inner, told, own))
+
+    saver = replace(in_call("gather_object", group), os_id=991, name="AsyncCheckpointExecutor_0")
+    return replace(ALL_REDUCE, threads=(in_call("barrier", "None"), saver))
+
+
+def collectives_in_two_threads() -> Facts:
+    return job(), [rank(number, _in_two_threads("None")) for number in (0, 1, 2)]
+
+
 def store_key_missing() -> Facts:
     asks = with_native(STORE, "c10d::TCPStore::doWait", "c10d::TCPStore::get")
     return job(), [rank(0, ALL_REDUCE), rank(1, asks)]
@@ -144,8 +166,53 @@ SHOWS: Shows = {
     "uneven-rounds": uneven_rounds,
     "other-round": other_round,
     "store-key-missing": store_key_missing,
+    "collectives-in-two-threads": collectives_in_two_threads,
 }
 ALL = frozenset(SHOWS)
+
+
+def test_a_thread_that_calls_collectives_of_a_group_of_its_own_disturbs_nobody() -> None:
+    found = causes_of((job(), [rank(n, _in_two_threads("given")) for n in (0, 1, 2)]))
+    assert "collectives-in-two-threads" not in found
+    some = [rank(0, _in_two_threads("None")), rank(1, ALL_REDUCE)]
+    assert causes_of((job(), some))["collectives-in-two-threads"].level == "guess"
+    told = causes_of(collectives_in_two_threads())["collectives-in-two-threads"]
+    assert told.level == "fits"
+    assert "Ranks 0-2 in barrier, its thread AsyncCheckpointExecutor_0 in gather_object" in told.why
+
+
+def test_some_that_wait_for_a_thread_in_a_collective_are_told_apart_by_their_stacks() -> None:
+    """dcp.async_save on those ranks alone that have something to save."""
+    waits = _in_two_threads("given")
+    main, saver = waits.threads
+    result = look("Future.result STD/concurrent/futures/_base.py:451", "main train.py:40")
+    waits = replace(waits, threads=(replace(main, frames=result.threads[0].frames), saver))
+    found = causes_of((job(), [rank(0, waits), rank(1, waits), rank(2, ALL_REDUCE)]))
+    told = found["rank-conditional-collective"]
+    assert told.level == "guess"
+    sentence = "Ranks 0-1 in gather_object, in thread AsyncCheckpointExecutor_0, rank 2 not"
+    assert told.why.startswith(sentence)
+    found = causes_of((job(), [rank(number, waits) for number in (0, 1, 2)]))
+    assert "rank-conditional-collective" not in found
+
+
+def test_who_is_past_a_message_that_another_one_waits_for_has_left_it_out() -> None:
+    """A farm of tasks: rank 0 told one rank too few that there are no more, and is at the end."""
+    c10d = "SP/torch/distributed/distributed_c10d.py"
+    wrapper = "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83"
+
+    def at(call: str, **told: str) -> Look:
+        one = look(f"{call} {c10d}:2799", wrapper, f"{call}_all train.py:20", "main train.py:31")
+        (thread,) = one.threads
+        inner, around, *outer = thread.frames
+        inner = replace(inner, locals=tuple(told.items()))
+        around = replace(around, locals=(("group", "None"),))
+        return replace(one, threads=(replace(thread, frames=(inner, around, *outer)),))
+
+    ranks = [rank(0, at("barrier")), rank(1, at("barrier")), rank(2, at("recv", src="0"))]
+    told = causes_of((job(), ranks))["message-left-out"]
+    assert told.level == "guess"
+    assert told.why.startswith("Rank 2 waits for a message of rank 0, which is in barrier")
 
 
 def test_rounds_without_a_backward_are_no_batches() -> None:

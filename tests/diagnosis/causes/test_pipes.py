@@ -149,6 +149,19 @@ def test_the_stream_and_its_reader_are_named() -> None:
     assert "(4711)" in why
 
 
+def test_who_writes_to_a_terminal_that_nobody_reads_asks_nothing() -> None:
+    """A starter has given its ranks a terminal (pty), and waits for their end."""
+    terminal = Descriptor(1, "tty", "/dev/pts/4")
+    full = look("train train.py:17", call="write", wchan="wait_woken", descriptors=(terminal,))
+    found = causes_of((job(), [rank(0, full), held(1)]))
+    assert "prompt" not in found
+    assert "A terminal, its standard output (/dev/pts/4), has no room" in found["pipe-unread"].why
+    asks = look("ask train.py:17", call="read", descriptors=(replace(terminal, fd=0),))
+    found = causes_of((job(), [rank(0, asks), held(1)]))
+    assert "prompt" in found
+    assert "pipe-unread" not in found
+
+
 def test_a_pipe_that_only_the_writer_has_is_read_by_nobody() -> None:
     why = causes_of((job(), [rank(0, writes(pipe(5, 100))), held(1)]))["pipe-unread"].why
     assert "nobody but itself" in why

@@ -592,6 +592,21 @@ def test_what_comes_out_of_a_queue_is_no_slot() -> None:
     assert "dead-producer" not in causes_of(slots_not_given_back())
 
 
+def test_who_takes_a_connection_out_of_a_pool_waits_for_one_that_was_not_given_back() -> None:
+    for asks in (
+        ("Queue.get STD/queue.py:171", "_get_conn LIB/urllib3/connectionpool.py:280"),
+        (
+            "Event.wait STD/threading.py:629",
+            "wait_for_connection LIB/httpcore/_sync/connection_pool.py:35",
+        ),
+    ):
+        stack = ("Condition.wait STD/threading.py:327", *asks, "Client.fetch train.py:43")
+        takes = native(look(*stack, args=FOREVER), *LOCK)
+        found = causes_of((job(), [rank(0, takes), held(1)]))
+        assert "dead-producer" not in found
+        assert "a connection of a pool" in found["slots-not-given-back"].why
+
+
 ALL_IN_RESULT = (
     "Condition.wait STD/threading.py:327",
     "Future.result STD/concurrent/futures/_base.py:451",
