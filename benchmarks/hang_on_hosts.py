@@ -10,8 +10,9 @@ us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`)
 
 OWN_CASES (host_own_cases.py), LATER_CASES (host_later_cases.py), LAUNCHED_CASES
 (host_launched_cases.py), UNLIKE_CASES (host_unlike_cases.py), FURTHER_CASES
-(host_further_cases.py) and CLUSTER_CASES (host_cluster_cases.py) are jobs as users write them: trainings, pipelines, servers and workers,
-agents that do not agree. Those that are healthy must not be called a hang, and end well.
+(host_further_cases.py) and CLUSTER_CASES (host_cluster_cases.py) are jobs as users write them:
+trainings, pipelines, servers and workers, agents that do not agree. Those that are healthy must
+not be called a hang, and end well.
 
 Right is an answer that blames this rank on this host and no other, has one of the causes, and is
 given once: by `run` one heading of a verdict on all hosts together.

@@ -65,8 +65,9 @@ class Features(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("", 9350), Features).serve_forever()
 END
 """
-_STOPS_FEATURES = "python /tmp/features.py & echo $! > /tmp/features.pid; sleep 20; %s; wait &" % (
-    "kill -STOP $(cat /tmp/features.pid)"
+_STOPS_FEATURES = (
+    "python /tmp/features.py & echo $! > /tmp/features.pid; sleep 20; "
+    "kill -STOP $(cat /tmp/features.pid); wait &"
 )
 _PROGRAMS = (
     r"""printf '0 python weights_server.py\n1-2 python weights_client.py\n' > /tmp/programs"""

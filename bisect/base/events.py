@@ -203,6 +203,12 @@ class Enter(Event, kind="enter", outer=("rank", "n", "at")):
     n: Rank  # of the checkpoint
 
 
+class World(Event, kind="world"):
+    """It has joined a group that has more ranks than it knew of, maybe on other nodes."""
+
+    size: int = 0  # ranks of the group
+
+
 class RingOpened(Event, kind="ring"):
     """It has a log of its collectives."""
 
@@ -390,6 +396,12 @@ class Verdict(Event, kind="verdict", outer=("outcome", "ends")):
 
 class HeldBack(Event, kind="held back", outer=()):
     """Nothing moves on this node, and what ranks of other nodes do is not seen: judged later."""
+
+
+class OtherHosts(Event, kind="hosts", outer=("hosts",)):
+    """Monitors of other nodes are joined, or were until now."""
+
+    hosts: Mapping[str, str] = {}  # by name the address by which it reached the lead
 
 
 class Paused(Event, kind="paused"):

@@ -140,6 +140,7 @@ _BESIDE_IMPORTS = (
     events.Line,
     events.Logged,
     events.RingOpened,
+    events.World,
     events.Environ,
     events.Toggle,
     events.Exercised,
@@ -273,6 +274,9 @@ class NodeRanks:
             self.expected, self.local_size = set(self.by_rank), 0
         if self.user_steps is not None:
             self.user_steps.greet(self.by_rank[rank])
+
+    def _on_world(self, _: RankState, event: events.World) -> None:
+        self.expect(event.size, set())
 
     def _on_enter(self, member: RankState, event: events.Enter) -> None:
         member.step, member.entered, member.phase = event.n, event.at, None

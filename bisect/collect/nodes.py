@@ -138,6 +138,18 @@ class JointNodes:
         return connect_nodes(self.ranks, _list_addresses(self.judged))
 
     @cached_property
+    def unheard(self) -> tuple[tuple[RankId, ...], list[UnheardHost]]:
+        """The ranks of the job of which no node has told, and the hosts where they may be."""
+        known = {facts.rank for one in self.nodes for facts in one.record.ranks}
+        known |= {rank for one in self.nodes for rank in one.record.job.local_ranks}
+        size = max(one.record.job.world_size for one in self.nodes)
+        absent = tuple(rank for rank in range(size) if rank not in known)
+        if not absent or len(known) + len(absent) > size:
+            return (), []
+        told = [facts for one in self.nodes for facts in one.ranks]
+        return absent, list_unheard_hosts(self.connected, told, _list_addresses(self.nodes))
+
+    @cached_property
     def seen(self) -> Snapshot:
         """The same; one whose connection has carried something over the looks has moved."""
         return Snapshot(note_exchanges(self.connected))
@@ -170,32 +182,18 @@ def judge_nodes(
         *describe_lost(lost),
     )
     facts = replace(facts, notes=notes)
-    seen = joint.seen.update(mark_lost_ends(joint.connected, [*lost, *_list_untold(nodes)]))
+    seen = joint.seen.update(mark_lost_ends(joint.connected, [*lost, *_list_untold(joint)]))
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
     return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
 
 
-def find_unheard(
-    nodes: Sequence[RecordedNode],
-) -> tuple[tuple[RankId, ...], list[UnheardHost]]:
-    """Return the ranks of the job of which no node has told, and the hosts where they may be."""
-    known = {facts.rank for one in nodes for facts in one.record.ranks}
-    known |= {rank for one in nodes for rank in one.record.job.local_ranks}
-    size = max(one.record.job.world_size for one in nodes)
-    absent = tuple(rank for rank in range(size) if rank not in known)
-    if not absent or len(known) + len(absent) > size:
-        return (), []
-    ranks, _ = _join_ranks(nodes, nodes[0].record.clock)
-    return absent, list_unheard_hosts(ranks, _list_addresses(nodes))
-
-
-def _list_untold(nodes: Sequence[RecordedNode]) -> list[LostNode]:
+def _list_untold(joint: JointNodes) -> list[LostNode]:
     """Return the hosts where ranks of the job may be of which no node has told, by their addresses:
     who waits there waits for one of these, whatever its own protocol is.
     """
-    ranks, hosts = find_unheard(nodes)
+    ranks, hosts = joint.unheard
     return [LostNode(one.address, ranks, None, "", one.address) for one in hosts]
 
 

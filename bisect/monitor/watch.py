@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -21,6 +22,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..base import events
+from ..base.addresses import is_loopback
+from ..base.variables import TOKEN_VARIABLE
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import read_status
 from ..evidence.ray_cluster import leave_out_services
@@ -70,9 +73,24 @@ def load_parts_for_a_hang() -> None:
 def _has_other_nodes(job: Job) -> bool:
     """Return whether ranks of the job are on other nodes, as their launcher says."""
     place = job.place
+    if place["launcher"] is None:
+        return job.settings.get("nodes") != "off" and _have_joined_others(job)
     is_part = bool(place["counted"]) and place["world_size"] > place["local_world_size"]
     is_on = place["launcher"] is not None and job.settings.get("nodes") != "off"
     return is_part and is_on and not job.is_one_of_several
+
+
+def _have_joined_others(job: Job) -> bool:
+    """Return whether the ranks here, which no launcher has started, are of a world that is larger,
+    whose rank 0 is at an address of the network: each node's program has started its own.
+    """
+    members = list(job.members)
+    master = members[0].environment.get("MASTER_ADDR", "") if members else ""
+    have_numbers = bool(members) and members[0].rank >= 0
+    is_part = len(members) < job.members.world_size
+    has_token = TOKEN_VARIABLE in os.environ or bool(job.settings["run_dir"])
+    is_part = is_part and has_token
+    return job.runs_script and have_numbers and is_part and bool(master) and not is_loopback(master)
 
 
 JUDGE = "judge the job"
@@ -80,6 +98,7 @@ TICK = 0.25  # seconds
 QUIET_TICK = 5.0
 SAMPLE_EVERY = 1.0
 REMIND_EVERY = 5.0
+SETTLED = 3.0  # seconds without a new rank, where nobody says how many a node has
 NOBODY_SPEAKS = 10.0
 STILL_ENOUGH = 0.9  # of its patience that a rank has stood still when another node's is used up
 OUTLIVED = 15.0  # seconds for an ended job to be gone
@@ -105,6 +124,8 @@ class Watch:
         self._absent = MissingRanks(job)
         self._loading: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[None] | None = None
+        self._here: tuple[int, ...] = ()  # the ranks that have come, where nobody counts them
+        self._here_since = 0.0
 
     async def run(self) -> None:
         """Watch until the job has its verdict and every rank is gone. What fails meanwhile ends
@@ -169,6 +190,8 @@ class Watch:
         is_to_be_told = is_open and all(member.left for member in job.members)
         if job.is_quiet and not is_to_be_told:
             await self._leave_other_nodes("its ranks are past what is watched")
+        elif job.nodes is not None and self._have_more_come():
+            await self._leave_other_nodes("it has more ranks by now")
         elif job.nodes is not None:
             if job.nodes.question and not self._paused:
                 await self._look_for_other_nodes(job.nodes.question)
@@ -183,8 +206,24 @@ class Watch:
         for it may be on another node.
         """
         members = self.job.members
+        if self.job.place["launcher"] is None:
+            return self._have_settled()
         has_numbers = not members.unnamed and min(members.expected, default=-1) >= 0
         return members.are_here or has_numbers or self._absent.is_due(time.monotonic())
+
+    def _have_settled(self) -> bool:
+        """Return whether no rank has come for a while, where nobody counts them."""
+        here, now = tuple(sorted(self.job.members.by_rank)), time.monotonic()
+        if here != self._here:
+            self._here, self._here_since = here, now
+        return now > self._here_since + SETTLED
+
+    def _have_more_come(self) -> bool:
+        """Return whether ranks have come since this node has told which it has, where nobody counts
+        them.
+        """
+        nodes, here = self.job.nodes, {*self.job.members.by_rank}
+        return self.job.place["launcher"] is None and nodes is not None and here != {*nodes.ranks}
 
     async def _begin_with(self, nodes: OtherNodes) -> None:
         with self.job.failures.of("join the other nodes"):
@@ -196,6 +235,7 @@ class Watch:
         if joining is not None:
             joining.cancel()
         if nodes is not None:
+            self.job.note(None, events.OtherHosts(hosts=nodes.list_hosts()))
             with self.job.failures.of("leave the other nodes"):
                 await nodes.end(why)
 

@@ -17,7 +17,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,9 +218,9 @@ class LauncherSupervisor:
         if self.agents is not None and self.agents.question:
             await self._answer_agents(self.agents.question)
             return
-        if now - at.sampled > self._pause(now):
+        if now - at.sampled > self.find_pause(now):
             at.sampled = now
-            self._sample(now)
+            self.sample(now)
         limit = self.around.limit
         is_over = limit is not None and now > at.began + limit
         if self.verdict is None or (is_over and self.around.on_hang == "end"):
@@ -236,8 +236,12 @@ class LauncherSupervisor:
                 self.stop()  # a shell goes on behind its ranks (`torchrun ... | tee log`)
         if self.heard.is_held_back and self.verdict is None:
             await self.hosts.answer_monitors()
+        elif self.heard.outcome == "ok" and self.verdict is None:
+            from .watcher_end import look_past_ranks
 
-    def _pause(self, now: float) -> float:
+            await look_past_ranks(self, now)
+
+    def find_pause(self, now: float) -> float:
         """Return the seconds between two samples: the longer it has run, the more seldom."""
         return min(RARELY, max(SAMPLE_EVERY, (now - self.at.began) / 60))
 
@@ -248,17 +252,17 @@ class LauncherSupervisor:
         elif around.expects_words:
             if now > max(at.began, at.looked) + around.start_limit:
                 await self._late_at_start(now)
-        elif now > max(at.stirred, at.looked) + max(around.stall, self._pause(now)):
+        elif now > max(at.stirred, at.looked) + max(around.stall, self.find_pause(now)):
             await self._judge("still", at.stirred + around.stall)
 
-    def _sample(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         from ..evidence.process import descendants
         from ..evidence.ray_cluster import leave_out_services
         from .job_activity import EndedChildren, Stillness
 
         if self._stillness is None or self._ended is None:
             self._stillness, self._ended = Stillness(), EndedChildren()
-        if self._is_held():
+        if self.is_held():
             self.at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
             return
         pids = leave_out_services([self.pid, *descendants([self.pid])])
@@ -274,7 +278,7 @@ class LauncherSupervisor:
     def _find_restarted(self) -> RestartedProcess | None:
         return None if self._ended is None else self._ended.find_restarted()
 
-    def _is_held(self) -> bool:
+    def is_held(self) -> bool:
         """Return whether the command was stopped, or all of it."""
         from ..base.proc import read_stat
 
@@ -297,7 +301,7 @@ class LauncherSupervisor:
 
         around, at = self.around, self.at
         self._node_wait = self._node_wait or NodeWait()
-        if self._is_held():
+        if self.is_held():
             at.skip(time.monotonic(), 0.0)
             return
         outside = await self.look()
@@ -322,7 +326,7 @@ class LauncherSupervisor:
             return
         if is_limit and outside.rank_of and not moved:
             ended = "late"
-        judged, is_sure = await self._judge_here(outside, ended, since)
+        judged, is_sure = await self.judge_here(outside, ended, since)
         if ended == "still" and self.may_go_on(judged):
             return
         told: tuple[LauncherJudgement, str] | None = judged, ""
@@ -334,10 +338,10 @@ class LauncherSupervisor:
 
     def _is_out_of_our_hands(self) -> bool:
         """Return whether monitors judge by now, the command has ended, or it was stopped."""
-        return bool(self.heard.ranks) or self.has_ended or self._is_held()
+        return bool(self.heard.ranks) or self.has_ended or self.is_held()
 
-    async def _judge_here(
-        self, outside: LauncherSnapshot, ended: Ended, since: float
+    async def judge_here(
+        self, outside: LauncherSnapshot, ended: Ended, since: float, notes: Sequence[str] = ()
     ) -> tuple[LauncherJudgement, bool]:
         """Return how this watch judges by what it sees itself, and whether that ends the job."""
         from ..diagnosis.proof_of_hang import find_proof_of_hang
@@ -347,7 +351,7 @@ class LauncherSupervisor:
         still, hosts = at.looked - at.stirred, self.hosts
         judged = await judge_from_outside(
             *(outside, ended, around.command, around.table, at.began, still, since),
-            *(self._find_restarted(), hosts.starts_nobody, hosts.silent),
+            *(self._find_restarted(), [*hosts.starts_nobody, *notes], hosts.silent),
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
@@ -405,7 +409,7 @@ class LauncherSupervisor:
         outside = await self.look()
         if self._is_out_of_our_hands():
             return
-        judged, _ = await self._judge_here(outside, "still", self.at.stirred)
+        judged, _ = await self.judge_here(outside, "still", self.at.stirred)
         told = await self._hear_agents(judged, "still", outside.moved(), inquiry)
         if told is not None:
             is_to_end = self.around.on_hang == "end" and told[0][0].outcome == "hang"

@@ -43,7 +43,7 @@ from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
-from ..diagnosis.other_nodes import find_node_rendezvous
+from ..diagnosis.other_nodes import find_node_rendezvous, list_agents_lost_at_end
 from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS
 from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
@@ -237,6 +237,12 @@ class LauncherSnapshot:
         views = (view for looks in self.looks.values() if (view := merge_looks(looks)))
         meetings = (find_node_rendezvous(view) for view in views)
         return next((str(one) for one in meetings if one is not None), "")
+
+    def list_lost_agents(self, hosts: Mapping[str, str]) -> list[str]:
+        """Return in words whose agents an agent of it waits for at the end, and sees no more."""
+        return [
+            one for looks in self.looks.values() for one in list_agents_lost_at_end(looks, hosts)
+        ]
 
     async def look(self) -> None:
         """Look at all of them once."""

@@ -16,7 +16,6 @@ from hangbisect.collect.node_connections import UnheardHost, connect_nodes
 from hangbisect.collect.nodes import (
     JointNodes,
     RecordedNode,
-    find_unheard,
     find_who_goes_on,
     judge_nodes,
     judge_recorded_nodes,
@@ -480,7 +479,7 @@ def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by
     None
 ):
     nodes = [serves(accepted("[::ffff:10.0.0.3]:40000", resent=6)), asks()]
-    assert find_unheard(nodes) == ((2,), [UnheardHost("10.0.0.3", 6)])
+    assert JointNodes(nodes).unheard == ((2,), [UnheardHost("10.0.0.3", 6)])
 
 
 @pytest.mark.parametrize(
@@ -493,11 +492,11 @@ def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by
     ],
 )
 def test_no_other_connection_is_that_of_a_rank_which_nobody_has_told_of(other: Socket) -> None:
-    assert find_unheard([serves(other), asks()])[1] == []
+    assert JointNodes([serves(other), asks()]).unheard[1] == []
 
 
 def test_where_all_ranks_are_seen_whoever_else_has_connected_is_no_rank() -> None:
-    assert find_unheard([serves(accepted("10.0.0.3:40000"), size=2), asks()]) == ((), [])
+    assert JointNodes([serves(accepted("10.0.0.3:40000"), size=2), asks()]).unheard == ((), [])
 
 
 def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:

@@ -1,4 +1,4 @@
-"""A training whose ranks each read the features of a service, by its name, before the first step."""
+"""A training whose ranks read the features of a service, by its name, before the first step."""
 
 import urllib.request
 

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
-from ...base.events import Bye, Line, Quiet
+from ...base.events import Bye, Line, Quiet, World
+from ...base.launcher_env import is_on_one_machine
 from ...base.loading import limit_delay
 from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
@@ -185,6 +186,9 @@ class RankOutput:
 
     def of_world(self, size: int) -> None:
         """Speak as one of `size` ranks from now on: the group has as many."""
+        is_elsewhere = "MASTER_ADDR" in os.environ and not is_on_one_machine(os.environ)
+        if size > self.place.world_size and is_elsewhere:
+            self.link.tell(World(size=size))
         self.place = replace(self.place, world_size=size)
         self.lines.place = self.place
 
