@@ -73,15 +73,16 @@ def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None
     """
     if len(nodes) < 2:
         return None
-    found = judge_nodes(JointNodes(nodes), lost=_list_unseen(nodes))
-    better = _find_verdict_on_more(nodes)
+    joint = JointNodes(nodes)
+    found = judge_nodes(joint, lost=_list_unseen(nodes))
+    better = _find_verdict_on_more(joint.judged) or _find_verdict_on_a_launcher(nodes)
     return found if better is None else replace(found, verdict=better)
 
 
 def _find_verdict_on_more(nodes: Sequence[RecordedNode]) -> Verdict | None:
     """Return the verdict that was given on all nodes together, where one of those that were seen
-    then has left nothing that can be read by now, as one whose rank was started again; None where
-    all have.
+    then is not among these: it has left nothing that can be read by now, as one whose rank was
+    started again, or its rank has failed after that; None where all are.
     """
     here = {facts.rank for one in nodes for facts in one.record.ranks}
     here |= {rank for one in nodes for rank in one.record.job.local_ranks}
@@ -90,6 +91,15 @@ def _find_verdict_on_more(nodes: Sequence[RecordedNode]) -> Verdict | None:
         if here < seen and one.verdict.outcome not in ("ok", "interrupted"):
             return one.verdict
     return None
+
+
+def _find_verdict_on_a_launcher(nodes: Sequence[RecordedNode]) -> Verdict | None:
+    """Return the verdict on a launcher that waits on, where all ranks of each other node have ended
+    well; None for any other.
+    """
+    failed = [one.verdict for one in nodes if one.verdict.outcome not in ("ok", "interrupted")]
+    are_over = failed and all(one.component == "launcher" for one in failed)
+    return failed[0] if are_over and len(failed) < len(nodes) else None
 
 
 def _list_unseen(nodes: Sequence[RecordedNode]) -> list[LostNode]:

@@ -537,3 +537,22 @@ def test_a_verdict_that_was_given_on_more_nodes_than_have_left_anything_stands()
     again = judge_recorded_nodes(both)
     assert again is not None
     assert again.verdict is not told
+
+
+def test_of_nodes_that_judged_together_one_that_failed_after_that_takes_its_rank_not_with_it() -> (
+    None
+):
+    whole = judge(node("n1", WAITS), node("n2", SLEEPS, outcome="silent"))
+    told = replace(whole, nodes=tuple(NodeSeen(f"n{n + 1}", True, (n,)) for n in range(2)))
+    here = replace(node("n1", WAITS, outcome="silent"), verdict=told)
+    ended = on("n2", gone(1, 1, "ConnectionError: the other side is gone"))
+    found = judge(here, node("n2", ended, ended="crash", at=140.0))
+    assert found.ranks.culprit == (1,)
+    assert found.outcome == "silent"
+
+
+def test_a_launcher_that_waits_on_once_all_ranks_have_ended_well_is_what_is_told() -> None:
+    waits = node("n1", WAITS, outcome="silent", at=150.0)
+    waits = replace(waits, verdict=replace(waits.verdict, component="launcher", world_size=0))
+    over = node("n2", on("n2", gone(1, 0)), ended="done", outcome="ok")
+    assert judge(waits, over) is waits.verdict

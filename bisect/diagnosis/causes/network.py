@@ -230,6 +230,27 @@ _name_not_known = ended_with(
 )
 
 
+def _name_cannot_be_resolved(scene: Scene) -> Found | None:
+    """It ended because a name could not be resolved, or tries again and again to reach the store at
+    one, and c10d says so.
+    """
+    if (found := _name_not_known(scene)) is not None:
+        return found
+    if scene.subject is None or _makes_a_store_client(scene) is None:
+        return None
+    name = scene.environment.get("MASTER_ADDR", "")
+    said = scene.wrote(_NO_ADDRESS % re.escape(name), [scene.subject]) if name else None
+    if said is None or _no_store_there(scene) is None:
+        return None
+    return Found(f"c10d says of {name}: {said[1]['said']}", {"said": f"{name}: {said[1]['said']}"})
+
+
+# torch/csrc/distributed/c10d/socket.cpp, SocketConnectOp::tryConnect
+_NO_ADDRESS = (
+    r"network addresses of \(%s, \d+\) cannot be retrieved \(gai error: -?\d+ - (?P<said>[^)]+)\)"
+)
+
+
 def connections_are_not_taken(scene: Scene) -> Found | None:
     """Other ranks wait at connections to a port of the rank, which has not accepted them."""
     subject, view = scene.subject, scene.view
@@ -343,14 +364,14 @@ CAUSES = (
     KnownCause(
         id="name-unknown",
         title="a host's name cannot be resolved",
-        signs=(need(_name_not_known, 0.85, proves=True),),
+        signs=(need(_name_cannot_be_resolved, 0.85, proves=True),),
         why='The look-up of a name failed: "{said}".',
         avoid=(
             "an address, or a name that `getent hosts NAME` knows on every node",
             "in Kubernetes, wait until rank 0's name is known (nslookup in an init container)",
         ),
         references=("pytorch/pytorch#67547", "pytorch/pytorch#80772", "meta-pytorch/torchx#541"),
-        outcomes=("crash",),
+        outcomes=("hang", "interrupted", "crash"),
     ),
     KnownCause(
         id="proxy-silent",

@@ -91,6 +91,24 @@ def name_unknown() -> Facts:
     return job("crash"), [gone(1, 1, error, left_at=90.0), rank(0, GROUP)]
 
 
+SAID = (
+    "[W1129 01:33:26 socket.cpp:764] [c10d] The IPv6 network addresses of (%s, 29500) cannot be "
+    "retrieved (gai error: -2 - Name or service not known)."
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "cause"), [("n1.site", "name-unknown"), ("db.site", "nobody-serves-the-store")]
+)
+def test_a_store_at_a_name_that_nothing_here_knows_is_not_missing_but_not_found(
+    of: str, cause: str
+) -> None:
+    environment = {**TORCHRUN, "RANK": "1", "MASTER_ADDR": "n1.site"}
+    one = look(*MAKES_STORE, call="clock_nanosleep")
+    found = causes_of((job(), [rank(1, one, environment=environment, output=(SAID % of,))]))
+    assert next(iter(found)) == cause
+
+
 def proxy_silent() -> Facts:
     proxy = tcp("10.1.1.1:3128", received=0)
     one = look(
