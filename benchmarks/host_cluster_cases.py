@@ -44,9 +44,7 @@ wait
 END
 """
 # Who started it scrolls back in what it prints, and has left it there.
-_PAGER = (
-    "printf 'bash /tmp/launch.sh \"$@\" | (head -c 2000; exec sleep 100000)\\n' > /tmp/paged.sh"
-)
+_PAGER = "printf 'bash /tmp/launch.sh \"$@\" | (head -n 20; exec sleep 100000)\\n' > /tmp/paged.sh"
 _FEATURES = r"""
 cat > /tmp/features.py <<'END'
 import http.server
@@ -93,6 +91,31 @@ class Tokens(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 http.server.ThreadingHTTPServer(('', 9360), Tokens).serve_forever()
 " &"""
+
+# Ranks of three machines, none on the one where it is typed.
+_XARGS = r"""cat > /tmp/launch.sh <<'END'
+printf 'n2 0\nn3 1\nn4 2\n' | xargs -P 3 -L 1 sh -c 'ssh "$2" "cd $PWD && RANK=$3 WORLD_SIZE=3 \
+    LOCAL_RANK=0 MASTER_ADDR=n2 MASTER_PORT=29400 $1 $0"' "$1" "$2"
+END
+"""
+_WORDS = r"""
+cat > /tmp/words.py <<'END'
+from multiprocessing.connection import Listener
+
+with Listener("/tmp/words.sock") as listener:
+    while True:
+        with listener.accept() as connection:
+            connection.send(len(connection.recv()))
+END
+"""
+_STOPS_WORDS = (
+    "python /tmp/words.py & echo $! > /tmp/words.pid; sleep 14; kill -STOP $(cat /tmp/words.pid); "
+    "wait &"
+)
+_ACCELERATE = (
+    "accelerate launch --multi_gpu --num_machines=2 --num_processes=4 --machine_rank=$NODE "
+    "--main_process_ip=n1 --main_process_port=29400 --mixed_precision=no --dynamo_backend=no "
+)
 
 CLUSTER_CASES: tuple[OwnCase, ...] = (
     # What n2 asks its name server is never answered, whatever it is: its agent asks for what no
@@ -217,7 +240,102 @@ CLUSTER_CASES: tuple[OwnCase, ...] = (
         culprit=2,
         causes=("stopped",),
     ),
+    # What rank 1 asks on its own machine is stopped; the ranks are started by xargs and ssh.
+    OwnCase(
+        name="own-xargs-ssh",
+        program="asks_for_words",
+        nodes=4,
+        by="ssh",
+        command="bash /tmp/launch.sh asks_for_words.py $PYTHON",
+        before=(
+            (0, _XARGS),
+            *((n, _WORDS) for n in (1, 2, 3)),
+            *((n, "exec python /tmp/words.py &") for n in (1, 3)),
+            (2, _STOPS_WORDS),
+        ),
+        culprit=1,
+        on_host="n3",
+        causes=("service-silent", "endpoint-silent", "stopped", "connections-not-taken"),
+        at="ask_for_length|recv|connect|Client",
+        ask_at=40.0,  # a step takes next to no time of a core
+    ),
+    # The server of the barrier has one thread: it waits in the call of the first that came, and
+    # takes none of the others. The rank that serves is not on the first machine.
+    OwnCase(
+        name="own-xmlrpc-barrier",
+        program="meets_by_xmlrpc",
+        nodes=4,
+        command="python meets_by_xmlrpc.py",
+        environ={
+            n: {"RANK": str((n + 3) % 4), "GROUP_RANK": str((n + 3) % 4), "MASTER_ADDR": "n2"}
+            for n in range(4)
+        },
+        culprit=0,
+        on_host="n2",
+        causes=("connections-not-taken", "server-asks-itself", "thread-stuck", "deadlock"),
+        says="barrier|meet|wait",
+    ),
+    # Each machine's first process waits for everybody; the others have not come by there.
+    OwnCase(
+        name="own-local-main",
+        program="waits_on_local_main",
+        nodes=2,
+        a_node=2,
+        agents=True,
+        command=_ACCELERATE + "waits_on_local_main.py",
+        or_blamed=((0, 2),),
+        causes=("rank-conditional-collective", "collective-mismatch", "gloo-mismatch"),
+        by_stacks=((1, 3), (0, 1, 2, 3)),
+        at="wait_for_everyone|barrier",
+    ),
+    # The norm of a sharded weight is a collective; the second of three alone logs it.
+    OwnCase(
+        name="own-full-tensor",
+        program="logs_full_tensor",
+        nodes=3,
+        agents=True,
+        command=torchrun(3, 1, C10D % "norms", "logs_full_tensor"),
+        before=tuple((n, f"echo {n} > /tmp/number") for n in range(3)),
+        on_host="n2",
+        causes=("rank-conditional-collective", "collective-mismatch", "gloo-mismatch"),
+        at="full_tensor|redistribute|all_gather|wait",
+    ),
+    # Torch's elastic as a library: the agent of one of three machines is never started.
+    OwnCase(
+        name="own-library-agents",
+        program="starts_by_library",
+        nodes=3,
+        absent=1,
+        agents=True,
+        command="python starts_by_library.py 3",
+        or_blamed=((),),
+        causes=("nodes-not-joined", "other-node-missing", "rendezvous-unreachable"),
+        says="2 of 3|rendezvous",
+    ),
     # ---- healthy -----------------------------------------------------------------------------
+    # Nobody says how many ranks a machine has, and one comes later than the others.
+    OwnCase(
+        name="own-healthy-spawns-late",
+        program="spawns_quickly",
+        nodes=3,
+        a_node=2,
+        agents=True,
+        command="python spawns_quickly.py",
+        environ={n: {**_MASTER, "NODE": str(n), "NODES": "3"} for n in range(3)},
+        late=(1, 40.0),
+        healthy=True,
+        ask_at=30.0,
+    ),
+    OwnCase(
+        name="own-healthy-library-late",
+        program="starts_by_library",
+        nodes=2,
+        agents=True,
+        command="python starts_by_library.py 2",
+        late=(1, 45.0),
+        healthy=True,
+        ask_at=30.0,
+    ),
     # The server says when to come again: n3 sleeps as long.
     OwnCase(
         name="own-healthy-come-again",
