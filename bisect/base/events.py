@@ -294,6 +294,10 @@ class Toggle(Event, kind="toggle"):
     name: str
 
 
+class StartsRanks(Event, kind="starts", outer=("rank", "at")):
+    """It is a launcher, and no rank: an agent of torch's elastic runs in it."""
+
+
 class Quiet(Event, kind="quiet", outer=("rank",)):
     """In a script of the user's own: it is past its first training steps."""
 

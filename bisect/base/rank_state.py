@@ -86,6 +86,7 @@ class RankState:
     raised: str = ""  # the call of the last step that raised, if none has ended well since
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
+    starts_ranks: bool = False  # it is a launcher, and none itself
     quiet: bool = False  # past its first training steps: it tells of none
     trained: int | None = None  # training steps since then; None: it is not past the first
     # what the watch saw of it
@@ -338,6 +339,9 @@ class NodeRanks:
         member.stays.close(event.at, lambda stay: (stay.name, stay.k) == (event.step, event.k))
         if self.user_steps is not None:
             self.user_steps.end(member, event)
+
+    def _on_starts(self, member: RankState, _: events.StartsRanks) -> None:
+        member.starts_ranks = True
 
     def _on_quiet(self, member: RankState, event: events.Quiet) -> None:
         member.quiet = True

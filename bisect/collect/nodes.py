@@ -230,10 +230,17 @@ def _is_hang(
     verdict: Verdict, seen: Snapshot, graph: WaitGraph, nodes: Sequence[RecordedNode]
 ) -> bool:
     """Return whether a node called it a hang, as its step's deadline was over, or all together
-    prove one.
+    prove one. Who has paused a node may let it go on.
     """
+    if is_paused(nodes):
+        return False
     said = any(one.verdict.outcome == "hang" for one in nodes)
     return said or bool(find_proof_of_hang(verdict, seen, graph))
+
+
+def is_paused(nodes: Sequence[RecordedNode]) -> bool:
+    """Return whether all that runs on one of the nodes was stopped or frozen from outside."""
+    return any(one.record.job.paused for one in nodes)
 
 
 # ---- whose answer counts -------------------------------------------------------------------------
@@ -343,6 +350,9 @@ def _join_facts(nodes: Sequence[RecordedNode], clock: NodeClock, ended: Ended) -
         barrier_opened=next((one.barrier_opened for one in jobs if one.barrier_opened), None),
         notes=tuple(dict.fromkeys(note for one in jobs for note in one.notes)),
         unstarted="; ".join(unstarted),
+        paused="; ".join(
+            f"{one.record.host}: {p}" for one in nodes if (p := one.record.job.paused)
+        ),
         starting=next((one.starting for one in jobs if one.starting), ""),
         machine=MachineFacts(),
         machines=gather_machines(

@@ -460,7 +460,13 @@ async def _judge_answers(
     asker: NodeAnswer,
     ports: Sequence[int],
 ) -> tuple[Judged, JointJudgement | None]:
-    from ..collect.nodes import JointNodes, RecordedNode, find_who_goes_on, judge_nodes
+    from ..collect.nodes import (
+        JointNodes,
+        RecordedNode,
+        find_who_goes_on,
+        is_paused,
+        judge_nodes,
+    )
     from ..diagnosis.proof_of_hang import find_proof_of_hang
 
     order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
@@ -485,6 +491,7 @@ async def _judge_answers(
     seen = together.seen.update(joint.ranks)
     proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
     proof = proof or next((a.report.proof for a in order if a.report.proof), "")
+    proof = "" if is_paused(nodes) else proof
     verdict = add_nodes(joint.verdict, order, unseen)
     never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
     verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))

@@ -193,7 +193,7 @@ class Watch:
         elif job.nodes is not None and self._have_more_come():
             await self._leave_other_nodes("it has more ranks by now")
         elif job.nodes is not None:
-            if job.nodes.question and not self._paused:
+            if job.nodes.question:
                 await self._look_for_other_nodes(job.nodes.question)
         elif self._joining is None and _has_other_nodes(job) and self._is_complete():
             from .other_nodes import OtherNodes  # most jobs have one node
@@ -240,13 +240,15 @@ class Watch:
                 await nodes.end(why)
 
     async def _look_for_other_nodes(self, inquiry: int) -> None:
-        """Look once more at all ranks of this node, and tell the lead."""
+        """Look once more at all ranks of this node, and tell the lead: where they are kept from
+        running as well, for those of other nodes wait for them.
+        """
         from .inspection import take_series
 
         job = self.job
         inspection = await take_series(job)
         inspection.remember_places()
-        if find_job_end(job) or self._is_held():
+        if find_job_end(job) or self._interruptions.are_there():
             return
         seen = inspection.snapshot()
         seen = seen.update([self._note_late_movement(facts) for facts in seen.ranks])
@@ -289,7 +291,7 @@ class Watch:
                 self._training.pulse.begin_anew(now)
                 self._stillness.clear()
                 job.note(None, events.GoesOn())
-            self._paused = why
+            self._paused = job.paused = why
 
     def _is_paused(self) -> bool:
         """Return whether the job is kept from running at this moment."""

@@ -46,6 +46,7 @@ QUIET_TICK = 5.0  # once ranks have spoken: their monitors look, and tell us
 SAMPLE_EVERY = 1.0
 RARELY = 30.0  # seconds between samples of a command that has run for long and tells nothing
 PING_EVERY = 2.0  # seconds between two words to the front, at the end
+LOOKS_LIMIT = 30.0  # seconds for some looks, and what others say of them, on a busy machine
 SUSPENDED = 3.0  # seconds too late for a tick: we, and with us the job, were not running
 ENDED_RANKS_LIMIT = 15.0  # seconds for a command to end after a verdict has ended its ranks
 
@@ -123,7 +124,10 @@ class LauncherSupervisor:
                 await asyncio.wait_for(self._wake.wait(), self._tick())
             self._wake.clear()
             if not self._failed:
+                began = time.monotonic()
                 await self._try(self._watch)
+                if time.monotonic() < began + LOOKS_LIMIT:
+                    self.at.ticked = time.monotonic()  # to look takes its time, and is no pause
         pinging = asyncio.create_task(self._ping())
         await self._leave_agents("its command has ended")
         await self._try(self._finish)

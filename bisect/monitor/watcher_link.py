@@ -327,8 +327,8 @@ class JobProgress:
 
     @property
     def ranks(self) -> dict[int, RankState]:
-        """Each rank that has spoken, as far as its monitor tells."""
-        return self.everyone.by_rank
+        """Each rank that has spoken, as far as its monitor tells; who only starts some is none."""
+        return {rank: m for rank, m in self.everyone.by_rank.items() if not m.starts_ranks}
 
     @property
     def outcome(self) -> str | None:

@@ -548,7 +548,15 @@ def test_of_nodes_that_judged_together_one_that_failed_after_that_takes_its_rank
     ended = on("n2", gone(1, 1, "ConnectionError: the other side is gone"))
     found = judge(here, node("n2", ended, ended="crash", at=140.0))
     assert found.ranks.culprit == (1,)
-    assert found.outcome == "silent"
+    assert found.outcome == whole.outcome
+
+
+def test_a_node_that_was_paused_is_to_blame_and_may_be_let_go_on() -> None:
+    stopped = on("n2", rank(1, look("f t.py:1", state="T"), look("f t.py:1", state="T")))
+    for paused, outcome in (("", "hang"), ("the launcher is stopped", "silent")):
+        found = judge(node("n1", WAITS), node("n2", stopped, outcome="silent", paused=paused))
+        assert found.outcome == outcome
+        assert found.ranks.culprit == (1,)
 
 
 def test_a_launcher_that_waits_on_once_all_ranks_have_ended_well_is_what_is_told() -> None:

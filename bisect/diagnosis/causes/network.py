@@ -234,8 +234,8 @@ def _name_cannot_be_resolved(scene: Scene) -> Found | None:
     """It ended because a name could not be resolved, or tries again and again to reach the store at
     one, and c10d says so.
     """
-    if (found := _name_not_known(scene)) is not None:
-        return found
+    if scene.verdict.outcome == "crash":
+        return _name_not_known(scene)
     if scene.subject is None or _makes_a_store_client(scene) is None:
         return None
     name = scene.environment.get("MASTER_ADDR", "")

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
-from ...base.events import Bye, Line, Quiet, World
+from ...base.events import Bye, Line, Quiet, StartsRanks, World
 from ...base.launcher_env import is_on_one_machine
 from ...base.loading import limit_delay
 from ...base.place import Place
@@ -210,6 +210,10 @@ class RankOutput:
     def _after_goodbye(self) -> None:
         if self._is_interrupted:
             end_as_interrupted()
+
+    def starts_ranks(self) -> None:
+        """Tell who watches the command that this process is none of its ranks."""
+        self.link.tell(StartsRanks())
 
     def quiet(self, pace: StepPace | None) -> Callable[[], None] | None:
         """Past the first training steps, whose `pace` this is: tell no more, but for the log of

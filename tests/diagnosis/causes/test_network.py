@@ -107,6 +107,7 @@ def test_a_store_at_a_name_that_nothing_here_knows_is_not_missing_but_not_found(
     one = look(*MAKES_STORE, call="clock_nanosleep")
     found = causes_of((job(), [rank(1, one, environment=environment, output=(SAID % of,))]))
     assert next(iter(found)) == cause
+    assert "name-unknown" not in found or cause == "name-unknown"
 
 
 def proxy_silent() -> Facts:
