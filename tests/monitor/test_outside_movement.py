@@ -59,9 +59,7 @@ _ELASTIC = "SP/torch/distributed/elastic"
 
 def asks(at: float, *innermost: str, meets: bool = True) -> Look:
     """A look at an agent that asks who has come, in code that no look before has shown."""
-    meeting = (
-        f"DynamicRendezvousHandler.next_rendezvous {_ELASTIC}/rendezvous/dynamic_rendezvous.py:1171"
-    )
+    meeting = f"SimpleElasticAgent._rendezvous {_ELASTIC}/agent/server/api.py:528"
     frames = [*innermost, *([meeting] if meets else []), "main train.py:31"]
     made = look(*frames, call="clock_nanosleep")
     return replace(made, pid=RANK, ppid=LAUNCHER, at=at, age=60.0 + at)
