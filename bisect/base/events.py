@@ -204,9 +204,9 @@ class Enter(Event, kind="enter", outer=("rank", "n", "at")):
 
 
 class World(Event, kind="world"):
-    """It has joined a group that has more ranks than it knew of, maybe on other nodes."""
+    """It has joined a group by the number that it had taken for its own."""
 
-    size: int = 0  # ranks of the group
+    size: int = 0  # ranks of the group, where some may be on other nodes
 
 
 class RingOpened(Event, kind="ring"):

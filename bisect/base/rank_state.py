@@ -86,6 +86,7 @@ class RankState:
     raised: str = ""  # the call of the last step that raised, if none has ended well since
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
+    plain: bool = False  # its number is not known from anything
     starts_ranks: bool = False  # it is a launcher, and none itself
     quiet: bool = False  # past its first training steps: it tells of none
     trained: int | None = None  # training steps since then; None: it is not past the first
@@ -264,6 +265,7 @@ class NodeRanks:
             executable=hello.executable,
             contradictions=hello.contradictions,
             twin=twin,
+            plain=bool(hello.plain),
             stays=stays,
             entered=at,
             since=at,
@@ -276,8 +278,16 @@ class NodeRanks:
         if self.user_steps is not None:
             self.user_steps.greet(self.by_rank[rank])
 
-    def _on_world(self, _: RankState, event: events.World) -> None:
+    def _on_world(self, member: RankState, event: events.World) -> None:
+        member.plain = False
         self.expect(event.size, set())
+
+    @property
+    def numbered(self) -> set[int]:
+        """The numbers of those that are known to have theirs: not of a program that may only start
+        ranks.
+        """
+        return {member.rank for member in self if not member.plain}
 
     def _on_enter(self, member: RankState, event: events.Enter) -> None:
         member.step, member.entered, member.phase = event.n, event.at, None

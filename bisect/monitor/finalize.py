@@ -149,17 +149,18 @@ def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, 
     """Return the job and its ranks, with those that a lone program has started and that never
     spoke; the program's own member stands for them from now on.
     """
-    if facts.ended in NOTHING_MOVES and job.nodes is None:
-        with job.failures.of("look for ranks that were spawned"):
-            from .missing_ranks import (
-                read_numbers_of_started,
-                take_ranks_of_group,
-                take_spawned_ranks,
-            )
+    if facts.ended not in NOTHING_MOVES:
+        return facts, seen
+    with job.failures.of("look for ranks that were spawned"):
+        from . import missing_ranks as spawned
 
-            facts, found = take_spawned_ranks(facts, seen, read_numbers_of_started(seen.ranks))
+        plain = {member.rank for member in job.members if member.plain}
+        facts, seen = spawned.drop_starter(facts, seen, plain)
+        if job.nodes is None:
+            given = spawned.read_numbers_of_started(seen.ranks)
+            facts, found = spawned.take_spawned_ranks(facts, seen, given)
             if found is seen:
-                facts, found = take_ranks_of_group(facts, seen)
+                facts, found = spawned.take_ranks_of_group(facts, seen)
             job.stands_for = {}
             if found is not seen:
                 (program,) = seen.ranks

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -355,6 +355,26 @@ def take_spawned_ranks(
     numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
     ranks = [_add_failed_siblings(ranks[0], program), *ranks[1:]]
     return replace(job, world_size=len(ranks), local_ranks=numbers), Snapshot(ranks)
+
+
+def drop_starter(
+    job: JobFacts, seen: Snapshot, plain: Collection[int]
+) -> tuple[JobFacts, Snapshot]:
+    """Return the job and its ranks without one of the `plain` ones, whose numbers are not known from
+    anything, that does nothing but wait for a process that another rank is: it has started them.
+    """
+    pids = {facts.pid for facts in seen.ranks}
+    over = {
+        one.facts.rank
+        for one in seen.single_ranks.ranks
+        if one.facts.rank in plain and one.wait is not None and one.wait.kind in _ONLY_WAITS
+        if any(looks and looks[-1].pid in pids for looks in one.facts.children)
+    }
+    if not over:
+        return job, seen
+    numbers = tuple(rank for rank in job.local_ranks if rank not in over)
+    kept = [facts for facts in seen.ranks if facts.rank not in over]
+    return replace(job, local_ranks=numbers), Snapshot(kept)
 
 
 def _add_failed_siblings(rank: RankFacts, program: RankFacts) -> RankFacts:

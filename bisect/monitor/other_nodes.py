@@ -87,7 +87,7 @@ class OtherNodes:
         self._said_none = False
         self._cannot_listen = ""  # why not, where rank 0 is here
         self._has_looked_up = False
-        self.ranks: tuple[int, ...] = tuple(sorted(job.members.expected))
+        self.ranks = self._list_ranks()
         host = str(job.place["host"])
         # Programs that start their ranks themselves have not numbered the nodes.
         self._node = str(job.place["node_name"]) or ("0" if job.place["launcher"] else host)
@@ -103,10 +103,10 @@ class OtherNodes:
     async def begin(self) -> None:
         """Lead, if rank 0 is here, and join. Never waits for another node."""
         job = self._job
-        if 0 in job.members.expected:  # it may be late
+        self.ranks = self._list_ranks()
+        if 0 in self.ranks:  # it may be late
             await self._lead_nodes()
         host, members = str(job.place["host"]), job.members
-        self.ranks = tuple(sorted(members.expected))
         join = Join(self._node, host, secrets.token_hex(8), self.ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
         folder = self._shared_folder()
@@ -116,6 +116,12 @@ class OtherNodes:
         self._tasks.append(asyncio.create_task(self.link.run()))
         self._tasks.append(asyncio.create_task(self._guide(self.link)))
         self._has_begun.set()
+
+    def _list_ranks(self) -> tuple[int, ...]:
+        """Return this node's ranks: who has only started them, without a launcher, is none."""
+        members = self._job.members
+        launched = self._job.place["launcher"] is not None
+        return tuple(sorted(members.expected if launched else members.numbered))
 
     async def _guide(self, link: NodeLink) -> None:
         """As long as ranks of the job are missing that this node's lead does not know, tell those
@@ -282,7 +288,7 @@ class OtherNodes:
         link = self.link
         if link is None or link.was_led or self._said_none or self._lead is not None:
             return
-        leads = 0 in self._job.members.expected and not self._cannot_listen
+        leads = 0 in self.ranks and not self._cannot_listen
         if leads or time.monotonic() < self._began + NO_LEAD_AFTER:
             return
         self._said_none = True

@@ -84,7 +84,7 @@ def _have_joined_others(job: Job) -> bool:
     """Return whether the ranks here, which no launcher has started, are of a world that is larger,
     whose rank 0 is at an address of the network: each node's program has started its own.
     """
-    members = list(job.members)
+    members = [member for member in job.members if not member.plain]
     master = members[0].environment.get("MASTER_ADDR", "") if members else ""
     have_numbers = bool(members) and members[0].rank >= 0
     is_part = len(members) < job.members.world_size
@@ -213,7 +213,7 @@ class Watch:
 
     def _have_settled(self) -> bool:
         """Return whether no rank has come for a while, where nobody counts them."""
-        here, now = tuple(sorted(self.job.members.by_rank)), time.monotonic()
+        here, now = tuple(sorted(self.job.members.numbered)), time.monotonic()
         if here != self._here:
             self._here, self._here_since = here, now
         return now > self._here_since + SETTLED
@@ -222,7 +222,7 @@ class Watch:
         """Return whether ranks have come since this node has told which it has, where nobody counts
         them.
         """
-        nodes, here = self.job.nodes, {*self.job.members.by_rank}
+        nodes, here = self.job.nodes, self.job.members.numbered
         return self.job.place["launcher"] is None and nodes is not None and here != {*nodes.ranks}
 
     async def _begin_with(self, nodes: OtherNodes) -> None:

@@ -187,8 +187,7 @@ class RankOutput:
     def of_world(self, size: int) -> None:
         """Speak as one of `size` ranks from now on: the group has as many."""
         is_elsewhere = "MASTER_ADDR" in os.environ and not is_on_one_machine(os.environ)
-        if size > self.place.world_size and is_elsewhere:
-            self.link.tell(World(size=size))
+        self.link.tell(World(size=size if is_elsewhere else self.place.world_size))
         self.place = replace(self.place, world_size=size)
         self.lines.place = self.place
 

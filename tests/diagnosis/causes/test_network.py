@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.identity import ProcessId
-from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall
+from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall, Thread
 from hangbisect.base.rank_facts import MachineFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.doctor.interfaces import Interface, chosen, gloo
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ...doctor.made_up import levels, setting
-from ..made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank
+from ..made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank, stack
 from .scenes import (
     MAKES_GROUP,
     MAKES_STORE,
@@ -49,6 +49,27 @@ def nobody_serves_the_store() -> Facts:
 
 LISTENS = Socket(80, "tcp", local="10.0.0.1:9020", state="LISTEN")
 TAKEN = Socket(81, "tcp", local="10.0.0.1:9020", peer="10.0.0.1:41000", state="ESTABLISHED")
+
+
+def test_a_server_of_one_thread_that_stands_in_a_handler_takes_no_other_connection() -> None:
+    server = "STD/socketserver.py"
+    frames = stack(
+        "Barrier.wait STD/threading.py:697",
+        "meet train.py:19",
+        f"BaseServer._handle_request_noblock {server}:317",
+        f"BaseServer.serve_forever {server}:238",
+    )
+    facts, ranks = connections_not_taken()
+    looks = [
+        replace(
+            one,
+            threads=(*one.threads, Thread(909, "serve", False, False, frames)),
+            kernel=tuple(task for task in one.kernel if task.tid != 909),
+        )
+        for one in ranks[2].looks
+    ]
+    found = causes_of((facts, [*ranks[:2], replace(ranks[2], looks=tuple(looks)), *ranks[3:]]))
+    assert "it stands in meet (train.py:19)" in found["connections-not-taken"].why
 
 
 def connections_not_taken(*taken: Socket) -> Facts:
