@@ -57,3 +57,30 @@ def test_its_session_gives_way_meanwhile(tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ran = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE)
     assert ran.communicate(timeout=60)[0].split() == [b"19", b"0"]
+
+
+def test_a_session_in_which_several_load_at_once_has_its_priority_back(tmp_path: Path) -> None:
+    """The monitor of several programs, each of which is a job of its own, loads for each."""
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("sessions are no groups of the scheduler here")
+    for number in range(3):  # each is there once all have begun
+        (tmp_path / f"takes_{number}.py").write_text(
+            "import pathlib, time\n"
+            "here, end = pathlib.Path(__file__).parent, time.monotonic() + 30\n"
+            f"(here / 'begun.{number}').touch()\n"
+            "while len([*here.glob('begun.*')]) < 3 and time.monotonic() < end:\n"
+            "    time.sleep(0.05)\n"
+        )
+    program = (
+        "import os, threading; os.setsid()\n"
+        "from hangbisect.base.loading import import_at_low_priority\n"
+        "group = lambda: open('/proc/self/autogroup').read().split()[-1]\n"
+        "names = [f'takes_{n}' for n in range(3)]\n"
+        "threads = [threading.Thread(target=import_at_low_priority, args=[n]) for n in names]\n"
+        "for one in threads: one.start()\n"
+        "for one in threads: one.join()\n"
+        "print(group())\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=subprocess.PIPE)
+    assert ran.communicate(timeout=60)[0].split() == [b"0"]

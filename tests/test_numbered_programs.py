@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hangbisect.base.command_words import Numbering, number_programs
+from hangbisect.base.command_words import Numbering, add_variables, number_programs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,6 +62,32 @@ def test_the_numbers_of_those_that_have_ended_are_left_out() -> None:
     left = commands("python worker.py --rank %", (0, 1, 3))
     assert number_programs(left, others=1) == Numbering((0, 1, 3), True)
     assert number_programs(left) is None
+
+
+def number(command: str, *variables: dict[str, str] | None) -> Numbering | None:
+    return number_programs(add_variables([command.split()] * len(variables), variables))
+
+
+def test_a_variable_may_give_the_number() -> None:
+    parts = ({"PART": "0", "HOME": "/root"}, {"PART": "1", "HOME": "/root"})
+    assert number("python train.py", *parts) == Numbering((0, 1), False)
+    workers = ({"WORKER_ID": "1", "SHLVL": "2"}, {"WORKER_ID": "0", "SHLVL": "2"})
+    assert number("python train.py --epochs 3", *workers) == Numbering((1, 0), True)
+
+
+def test_a_variable_that_is_no_number_of_a_program_tells_nothing() -> None:
+    gpus = ({"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"})
+    assert number("python train.py", *gpus) is None  # two runs, each on a GPU of its own
+    assert number("python train.py", {"PART": "0"}, {}) is None
+    assert number("python train.py", {"PART": "0"}, None) is None
+    assert number("python train.py", {"NAME": "part0"}, {"NAME": "part1"}) is None
+    assert number("python train.py", {"PORT": "29500"}, {"PORT": "29501"}) is None
+
+
+def test_a_variable_and_an_argument_may_not_contradict_one_another() -> None:
+    several = commands("python train.py %", (0, 1))
+    assert number_programs(add_variables(several, ({"A": "0"}, {"A": "1"})))
+    assert number_programs(add_variables(several, ({"A": "1"}, {"A": "0"}))) is None
 
 
 @given(st.lists(st.lists(st.text(max_size=6), max_size=5), max_size=5), st.integers(0, 3))

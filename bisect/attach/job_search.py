@@ -74,6 +74,9 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     )
     asked = dict.fromkeys([*(one.pid for one in silent), *lone])
     looks = await look_for_ranks(list(asked)) if asked else {}
+    late = [pid for pid in asked if pid not in looks or not looks[pid].threads]
+    if late:  # a machine that has much else to do
+        looks |= await look_for_ranks([pid for pid in late if _still_lives(processes[pid])])
     unseen = [one.pid for one in silent if one.pid not in looks and _still_lives(one)]
     ranks += [
         replace(rank, launcher=find_driver(rank.pid))

@@ -13,15 +13,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.command_words import SPAWNED, has_title, mask_numbers, number_programs, program
-from ..base.library_functions import Role, find_role
 from ..base.process_facts import Look
 from ..base.process_roles import number_ranks
+from ..collect.beside import meet_one_another, meets_ranks
 from ..diagnosis.process.actor_waits import put_job_thread_first
 from ..diagnosis.process.blocked_syscalls import (
     CHILD_WAIT_CALLS,
     SLEEP_CALLS,
     list_awaited_pids,
-    list_connected_pids,
 )
 from ..diagnosis.process.pipe_writers import reads_words_of
 from ..diagnosis.process.process_snapshot import main_kernel
@@ -122,7 +121,7 @@ def read_ranks_from_stacks(
     by_arguments: set[int] = set()
     for numbers, by_flag in _number_programs(processes):
         # Else they may be runs of their own, each with another seed.
-        if by_flag or _meet_one_another(looks, numbers):
+        if by_flag or meet_one_another(looks, numbers):
             told = {p: n for p, n in numbers.items() if p in found and not found[p].worker}
             if all(found[p].any_number in (None, n) for p, n in told.items()):
                 found |= {p: replace(found[p], number=n) for p, n in told.items()}
@@ -143,7 +142,7 @@ def read_ranks_from_stacks(
         if any(t.any_number is not None for t in members.values())
         or (
             (family[1] or any(has_title(processes[pid].words) for pid in members))
-            and any(pid in looks and _meets_ranks(looks[pid]) for pid in members)
+            and any(pid in looks and meets_ranks(looks[pid]) for pid in members)
         )
         or any(processes[pid].is_rank_of_server for pid in members)
     }
@@ -239,18 +238,6 @@ def waits_for_what_it_started(one: Look) -> bool:
     task = main_kernel(one)
     call = task.syscall if task is not None else None
     return call is not None and call.name in CHILD_WAIT_CALLS | SLEEP_CALLS
-
-
-def _meet_one_another(looks: Mapping[int, Look], pids: Collection[int]) -> bool:
-    """Return whether one of these processes has a connection to another one, or waits for ranks."""
-    seen = [(pid, looks[pid]) for pid in pids if pid in looks]
-    return any(_meets_ranks(one) or list_connected_pids(one) & {*pids} - {pid} for pid, one in seen)
-
-
-def _meets_ranks(one: Look) -> bool:
-    """Return whether a thread of a process waits for the other ranks of a group."""
-    roles = (Role.MAKES_GROUP, Role.ASKS_STORE, Role.RUNS_COLLECTIVE)
-    return any(find_role(thread.frames, role) for thread in one.threads for role in roles)
 
 
 def find_driver(processes: ProcessTable, pid: int) -> int | None:

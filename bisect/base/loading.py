@@ -114,9 +114,7 @@ def import_at_low_priority(name: str) -> ModuleType:
             is_done.release()
 
     is_done.acquire()
-    before = _read_autogroup()
-    if before is not None:
-        _set_autogroup(max(before, _AUTOGROUP_NICE))
+    _PRIORITY.lower()
     try:
         _thread.start_new_thread(import_it, ())
         is_over = is_done.acquire(timeout=_BEGIN_LIMIT)
@@ -126,13 +124,38 @@ def import_at_low_priority(name: str) -> ModuleType:
         )
     except RuntimeError:  # no thread can be started
         has_begun = is_over = False
-    if before is not None:
-        _set_autogroup(before)
+    _PRIORITY.restore()
     if has_begun and not is_over:
         is_done.acquire()  # an import ends
     if raised:
         raise raised[0]
     return import_module(name)
+
+
+class _SessionPriority:
+    """The nice value of our session: low while any thread asks for that, and then as before."""
+
+    def __init__(self) -> None:
+        self._lock = _thread.allocate_lock()
+        self._asking = 0
+        self._before: int | None = None  # None: sessions are no groups of the scheduler
+
+    def lower(self) -> None:
+        with self._lock:
+            self._asking += 1
+            if self._asking == 1:
+                self._before = _read_autogroup()
+                if self._before is not None:
+                    _set_autogroup(max(self._before, _AUTOGROUP_NICE))
+
+    def restore(self) -> None:
+        with self._lock:
+            self._asking -= 1
+            if not self._asking and self._before is not None:
+                _set_autogroup(self._before)
+
+
+_PRIORITY = _SessionPriority()
 
 
 def _read_autogroup() -> int | None:

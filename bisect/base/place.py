@@ -181,7 +181,7 @@ def command_line(place: Place, own: Sequence[str]) -> list[str]:
     """
     words = _typed(place.launcher_pid) if place.launcher else []
     if not words and place.world_size > 1 and not place.neighbours:
-        words = _find_watched_command()
+        words = find_watched_command(os.getpid())
     if not words:
         nodes = max(1, place.world_size // max(1, place.local_world_size))
         srun = ["srun", f"--nodes={nodes}", f"--ntasks={place.world_size}"]
@@ -193,11 +193,11 @@ def command_line(place: Place, own: Sequence[str]) -> list[str]:
     return [os.path.basename(words[0]), *words[1:]] if words else []
 
 
-def _find_watched_command() -> list[str]:
-    """Return the words of the process that `hangbisect run` has started, and this one is below;
+def find_watched_command(pid: int) -> list[str]:
+    """Return the words of the process that `hangbisect run` has started, and another one is below;
     none where it is not.
     """
-    front, pid = os.environ.get(FRONT_VARIABLE, ""), os.getpid()
+    front = os.environ.get(FRONT_VARIABLE, "")
     for _ in range(_DEEPEST):
         parent = parent_of(pid)
         if str(parent) == front:

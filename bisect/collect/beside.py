@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 
 from ..base.command_words import (
     has_launcher,
@@ -23,6 +23,7 @@ from ..base.command_words import (
     starts_for_multiprocessing,
     starts_no_rank,
 )
+from ..base.library_functions import Role, find_role
 from ..base.proc import read_stat
 from ..base.process_facts import Look
 from ..base.process_roles import is_service
@@ -149,3 +150,15 @@ def was_started_with(rank: int, pid: int) -> bool:
         return beside in (os.getsid(ours[ours.index(common) - 1]), os.getsid(common))
     except OSError:
         return False
+
+
+def meet_one_another(looks: Mapping[int, Look], pids: Collection[int]) -> bool:
+    """Return whether one of these processes has a connection to another one, or waits for ranks."""
+    seen = [(pid, looks[pid]) for pid in pids if pid in looks]
+    return any(meets_ranks(one) or list_connected_pids(one) & {*pids} - {pid} for pid, one in seen)
+
+
+def meets_ranks(one: Look) -> bool:
+    """Return whether a thread of a process waits for the other ranks of a group."""
+    roles = (Role.MAKES_GROUP, Role.ASKS_STORE, Role.RUNS_COLLECTIVE)
+    return any(find_role(thread.frames, role) for thread in one.threads for role in roles)

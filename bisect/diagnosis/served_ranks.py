@@ -151,8 +151,8 @@ def _is_on_its_way(other: SingleRank, ranks: Mapping[ProcessId, SingleRank]) -> 
 def find_unseen_end(one: SingleRank, masters: Collection[str]) -> str:
     """Return in words where the other end of a rank's connection is that is on a node which nobody
     sees: one that was heard, that of rank 0 (MASTER_ADDR, or one of the addresses `masters`; none
-    where rank 0 is seen), one that came to a port of the rank's own, or is to come. "" for other
-    waits.
+    where rank 0 is seen), one that came to a port of the rank's own, or is to come; or that was
+    not read. "" for other waits.
     """
     wait = one.wait
     if wait is None or wait.kind != "socket" or wait.pid:
@@ -167,6 +167,8 @@ def find_unseen_end(one: SingleRank, masters: Collection[str]) -> str:
         return f" on {peer}"
     if one.view is None or call is None or not call.descriptors:
         return ""
+    if all(each.kind == "socket" and each.socket is None for each in call.descriptors):
+        return ", whose other end could not be read"
     look = one.view.look
     if all(_came_to_its_port(each.socket, look) for each in call.descriptors):
         return f", which came to a port of its own from {peer}"

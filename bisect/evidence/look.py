@@ -208,6 +208,7 @@ def _is_about_a_socket(thread: Kernel) -> bool:
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_AT_ONCE = 2 * (os.cpu_count() or 1)
 _RISKY = 0.5  # seconds for what may wait for a process in state D
+_SHARED = 0.6  # of the time that is left, for what others of the same look need or do meanwhile
 
 
 @dataclass(frozen=True)
@@ -235,40 +236,55 @@ async def take_looks(
     would pause for longer (`successive_looks.complete_look` takes them from the look before).
     """
     end = time.monotonic() + limit
-    machine = await _read_shared_tables(min(limit, 1.0))
+    # Their time is that of the stacks, so that a machine with much to do has enough for either.
+    machine = asyncio.create_task(_read_shared_tables(limit * _SHARED))
     slots = asyncio.Semaphore(_MOST_AT_ONCE)
     found = await asyncio.gather(
         *(_look_at_process(target, machine, native, end, slots, resume) for target in targets)
     )
+    await machine
     await find_other_ends([target.pid for target in targets], found, end)
     return [_build_look(target, one) for target, one in zip(targets, found, strict=True)]
 
 
+_TABLES_LAST = 30.0  # seconds for which it is likely enough that a connection is the same
+_LATEST: list[tuple[float, SharedTables]] = []  # when these were read, and what they said
+
+
 async def _read_shared_tables(limit: float) -> SharedTables:
+    """Return the tables; where they do not come in time, those that came last, if that is not long
+    ago: who is at the other end of a connection stays the same.
+    """
     missing: list[str] = []
     left: list[Socket] = []
 
     def read() -> SharedTables:
-        table = descriptors.read_sockets(missing, left)
-        return SharedTables(
-            table, tuple(lock_and_log_files.read_kernel_locks()), tuple(missing), tuple(left)
-        )
+        at, table = time.monotonic(), descriptors.read_sockets(missing, left)
+        locks = tuple(lock_and_log_files.read_kernel_locks())
+        tables = SharedTables(table, locks, tuple(missing), tuple(left))
+        _LATEST[:] = [(at, tables)]
+        return tables
 
     try:
         return await call_with_limit(read, limit=limit, key="machine")
     except TimeoutError:
-        return SharedTables(missing=("The sockets and locks could not be listed in time.",))
+        late = "The sockets and locks could not be listed in time"
+        for at, tables in tuple(_LATEST):
+            age = time.monotonic() - at
+            if age < _TABLES_LAST:
+                return replace(tables, missing=(f"{late}: these are {age:.0f} s old.",))
+        return SharedTables(missing=(f"{late}.",))
 
 
 async def _look_at_process(
     target: Target,
-    machine: SharedTables,
+    machine: Awaitable[SharedTables],
     native: bool,
     end: float,
     slots: asyncio.Semaphore,
     resume: Callable[[int], object] | None,
 ) -> PartialLook:
-    found = PartialLook(time.monotonic(), missing=list(machine.missing))
+    found = PartialLook(time.monotonic())
     found.stat = read_stat(target.pid)
     if found.stat is None:
         return PartialLook(found.at, missing=[f"{target.pid} is gone."])
@@ -295,18 +311,25 @@ async def _guard_part(target: Target, found: PartialLook, part: Awaitable[None])
 
 
 async def _see_kernel(
-    target: Target, found: PartialLook, machine: SharedTables, end: float
+    target: Target, found: PartialLook, machine: Awaitable[SharedTables], end: float
 ) -> None:
     """First what cannot block, then what can, each kept even if the next does not come."""
     pid = target.pid
-    for read, key, seconds, lost in (
-        (read_safe, "proc", end - time.monotonic(), "Not all of /proc could be read"),
-        (read_risky, "memory", _RISKY, "The command line and the memory could not be read"),
+    tables = await machine
+    found.missing += tables.missing
+    for read, key, lost in (
+        (read_safe, "proc", "Not all of /proc could be read"),
+        (read_risky, "memory", "The command line and the memory could not be read"),
     ):
+        seconds = end - time.monotonic()
+        is_blocked = any(one.state == "D" for one in found.kernel)
+        if read is read_risky:
+            seconds = _RISKY if is_blocked else max(_RISKY, seconds * _SHARED)
         try:
-            await call_with_limit(read, pid, found, machine, limit=seconds, key=(key, pid))
+            await call_with_limit(read, pid, found, tables, limit=seconds, key=(key, pid))
         except TimeoutError:
-            found.missing.append(f"{lost} of {pid} in time (a process in the kernel blocks it).")
+            why = " (a process in the kernel blocks it)" if is_blocked else ""
+            found.missing.append(f"{lost} of {pid} in time{why}.")
 
 
 async def _see_files(target: Target, found: PartialLook, end: float) -> None:

@@ -34,8 +34,9 @@ from ..evidence.machine import read_machine
 from ..evidence.process import family, runs_python, walk_up, words_of
 from ..report.terminal import slow_line
 from . import clocks
-from .finalize import close_job, find_later_proof
+from .finalize import close_job
 from .inspection import SPAN, Inspection
+from .judgement import find_later_proof
 from .missing_ranks import is_of_group_above, only_starts_ranks
 from .rank_exits import find_job_end, find_present
 

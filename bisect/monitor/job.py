@@ -11,7 +11,7 @@ import os
 import select
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ..evidence.ring_reader import Pulse, RingRead
     from .job_activity import EndedChildren
     from .other_nodes import OtherNodes
+    from .server import Server
 
 
 LARGEST_ANSWER = 1 << 26  # bytes
@@ -210,6 +211,10 @@ class Job:
         self.verdict: Verdict | None = None
         # By rank that never spoke the member that has started it (monitor/missing_ranks.py).
         self.stands_for: dict[RankId, RankId] = {}
+        # Who serves the jobs that the same command has started, this one and those that have ended.
+        self.beside: Callable[[], Sequence[Server]] = tuple
+        self.judging = asyncio.Lock()  # one of these at a time
+        self.beside_since = 0.0  # since when it stands still and waits for these to be judged
         self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
         self.held_back: HeldBack | None = None
         self.paused = ""  # why nothing of it is to run here: it was stopped, or frozen

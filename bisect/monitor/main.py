@@ -74,7 +74,8 @@ def _read_settings(pipe: int) -> Message | None:
 class Monitor:
     """One process, and the jobs that it watches: mostly one; of a command that starts several
     programs without a launcher, all of them. They share nothing but the process, its folder, and
-    that one look is taken at a time.
+    that one look is taken and one judged at a time; unless the programs are ranks of one job
+    (programs_beside.py).
     """
 
     def __init__(self, settings: Message, heard: Heard | None) -> None:
@@ -82,8 +83,10 @@ class Monitor:
         self._start = settings
         self._heard = heard
         self._servers: dict[str, Server] = {}  # by job
+        self._over: list[Server] = []  # of jobs that have ended
         self._watching: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()
+        self._judging = asyncio.Lock()
         self._serving: asyncio.Server | None = None
         self._reserve: list[int] = []  # descriptors
         self._is_deaf = False
@@ -129,7 +132,8 @@ class Monitor:
     def _take(self, settings: Message) -> Server:
         """Take on a job."""
         job = Job({"folder": self._start["folder"], **settings})
-        job.looking = self._looking
+        job.looking, job.judging = self._looking, self._judging
+        job.beside = lambda: [*self._servers.values(), *self._over]
         server = self._servers[str(job.place["job"])] = Server(job)
         if settings.get("successor") or (job.is_one_of_several and job.files.events()):
             job.settings["successor"] = True
@@ -202,7 +206,7 @@ class Monitor:
                 self._stop_listening(job)
             await _leave(job, is_last)
             if not is_last:
-                self._servers.pop(str(job.place["job"]), None)
+                self._over.append(self._servers.pop(str(job.place["job"])))
 
     def _stop_listening(self, job: Job) -> None:
         """Take on no more jobs. A rank of another one that comes from now on makes a new monitor,

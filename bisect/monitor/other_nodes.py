@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from ..base.rank_state import RankState
     from ..collect.nodes import JointJudgement
     from ..diagnosis.snapshot import Snapshot
-    from .finalize import Judgement
     from .job import Job
+    from .judgement import Judgement
 
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 SHARED_JOIN_LIMIT = 20.0  # the same where they may share a run folder, if nobody leads

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 from ..base.outcomes import STANDS_STILL
 from . import clocks
-from .finalize import close_job, find_later_proof, is_long_still, reopen_job
+from .finalize import close_job, reopen_job
+from .judgement import find_later_proof, is_long_still
 from .rank_exits import GONE_TOGETHER, find_job_end, was_asked_to_end
 
 if TYPE_CHECKING:

@@ -137,6 +137,21 @@ def test_whoever_came_to_the_port_of_a_rank_may_be_a_rank_that_nobody_sees() -> 
     assert judge_job(job(world=1, pipeline=""), [rank(0, hears)]).ranks.culprit == (0,)
 
 
+def test_where_the_other_end_of_a_connection_was_not_read_it_may_be_a_rank_that_nobody_sees() -> (
+    None
+):
+    """The table of sockets did not come in time, on a machine that has much else to do."""
+    unread = Descriptor(6, "socket", "socket:[13828981]")
+    waits = look("recv star.py:12", call="recvfrom", descriptors=(unread,))
+    ranks = [rank(r, waits) for r in (0, 1)]
+    there = job(world=4, local_ranks=(0, 1), pipeline="")
+    verdict = judge_job(there, ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((), (0, 1))
+    # Who hangs otherwise is to blame still; and where all ranks are here, one of them is.
+    assert judge_job(there, [rank(0, SLEEP), ranks[1]]).ranks.culprit == (0,)
+    assert judge_job(job(pipeline=""), ranks).ranks.culprit == (0, 1)
+
+
 def accepts(at: str) -> Look:
     door = Socket(8, "tcp", at, state="LISTEN")
     descriptor = Descriptor(5, "socket", "socket:[8]", socket=door)

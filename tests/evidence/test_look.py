@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall
-from hangbisect.evidence import other_ends
+from hangbisect.evidence import descriptors, other_ends
 from hangbisect.evidence.look import PartialLook, Target, take_looks
 from hangbisect.evidence.process import exit_code, words_of
 
@@ -53,6 +54,33 @@ def test_ranks_find_one_another_though_the_others_were_not_asked(
     ]
     assert [socket.peer_pids for socket in sockets if socket] == [(101,), (100,)]
     assert all("outside the job" in each.missing[-1] for each in found)
+
+
+def test_where_the_sockets_come_late_those_of_the_look_before_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine that has much else to do: who is at the other end stays the same."""
+    with ExitStack() as stack:
+        ends = [stack.enter_context(end) for end in socket.socketpair()]
+        inodes = {os.fstat(end.fileno()).st_ino for end in ends}
+
+        def shown() -> Look:
+            (seen,) = asyncio.run(take_looks([Target(os.getpid(), python=False)], limit=1.0))
+            return seen
+
+        assert inodes <= {one.inode for one in shown().sockets}
+        is_late = threading.Event()
+        read = descriptors.read_sockets
+
+        def read_late(*args: Any) -> dict[int, Socket]:
+            is_late.wait(DEADLINE)
+            return read(*args)
+
+        monkeypatch.setattr(descriptors, "read_sockets", read_late)
+        late = shown()
+        is_late.set()
+        assert inodes <= {one.inode for one in late.sockets}
+        assert any("could not be listed in time" in why for why in late.missing)
 
 
 # ---- looks at real processes ---------------------------------------------------------------------

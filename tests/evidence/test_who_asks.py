@@ -18,7 +18,7 @@ ASKING = {
 }
 ALLOWED = {
     "monitor/inquiry.py": "a clock ran out: the first look",
-    "monitor/finalize.py": "a job went wrong",
+    "monitor/judgement.py": "a job went wrong",
     "monitor/job_facts.py": "the same",
     "monitor/watcher_verdict.py": "the watcher gives a verdict",
     "attach/job_looks.py": "a person asks about a job, at the first look",

@@ -21,7 +21,7 @@ from hangbisect.diagnosis.wait_graph import WaitGraph
 from hangbisect.front.watcher_socket import ALL_HOSTS
 from hangbisect.monitor import asked_hosts
 from hangbisect.monitor.asked_hosts import find_common_assignments, find_pause, read_told
-from hangbisect.monitor.finalize import read_told_of_hosts
+from hangbisect.monitor.judgement import read_told_of_hosts
 from hangbisect.monitor.watcher_verdict import LauncherSnapshot
 
 SKELETON = make_verdict_skeleton(JobFacts(ended="still"), (), "silent", Ranks(culprit=(2,)))

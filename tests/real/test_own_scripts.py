@@ -13,8 +13,13 @@ import script_answers
 import script_shelf
 import script_worlds
 
-# Ranks that a program spawns, and a child of a rank: what the other tests do not have.
-WATCHED = ("spawn_rank_asks_a_service", "own_condition_of_threads")
+# Ranks that a program spawns, or a shell with a number each, and a child of a rank: what the other
+# tests do not have.
+WATCHED = (
+    "spawn_rank_asks_a_service",
+    "own_condition_of_threads",
+    "own_shell_loop_starts_torch_with_numbers",
+)
 ATTACHED = (
     "accelerate_barrier_within_the_lock",  # its name is a relative one
     "ddp_full_pipe_of_a_child",

@@ -1,0 +1,169 @@
+"""Programs that one command starts beside each other, alike but for numbers among their arguments:
+each is a job of its own to the monitor until they are seen to be the ranks of one.
+
+    for gpu in 0 1 2; do python train.py --gpu $gpu --port 29500 & done; wait
+
+They are where a flag says so, where they make a group by these numbers, or where they have
+connections to one another; else they may be runs with another seed each. Of such ranks nobody is
+judged alone: the last one that stands still is judged with all of them, and the verdict is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..base.command_words import mask_numbers, number_programs
+from ..base.lazy_dataclass import dataclass
+from ..base.place import find_watched_command
+from ..base.rank_facts import JobFacts, RankFacts
+from ..base.rank_state import RankState
+from ..collect.beside import meet_one_another
+from ..diagnosis.snapshot import Snapshot
+from ..evidence import movement
+from ..evidence.process import words_of
+from .job_facts import make_rank_facts
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .server import Server
+
+_FEWEST_LOOKS = 2  # at a program that is judged: one alone shows no movement
+_STILL_ENOUGH = 0.9  # of --stall: not all looks come at the same moment
+# --stalls in which another one may move, where only a flag tells that they are ranks of one job:
+# such runs may be of their own after all (one worker each on a queue).
+_LONGEST_DOUBT = 5
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A member of a job, and the command that it was started by."""
+
+    job: Job
+    member: RankState
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProgramsBeside:
+    """The ranks of one job that are programs beside each other, and the jobs that they were."""
+
+    facts: JobFacts
+    seen: Snapshot
+    others: Sequence[Server]  # who serves the others
+    awaited: str  # in words, who of the others moves or was not looked at yet; "" for nobody
+    is_sure: bool  # more than a flag tells that they are ranks of one job
+
+
+def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> ProgramsBeside | None:
+    """Return the job that a program of the user's own is a rank of, with the others; None where it
+    stands alone, or is one of a launcher's.
+    """
+    servers = [one for one in job.beside() if one.job is not job and _is_of_script(one.job)]
+    if not servers or not _is_of_script(job):
+        return None
+    programs = _list_programs([job, *(one.job for one in servers)])
+    own = {member.pid for member in job.members}
+    kinds = {mask_numbers(programs[pid].words) for pid in own}
+    alike = [one for one in programs.values() if mask_numbers(one.words) in kinds]
+    told = number_programs([one.words for one in alike])
+    if len(kinds) != 1 or told is None:
+        return None
+    numbers = {one.member.pid: n for one, n in zip(alike, told.numbers, strict=True)}
+    looks = {one.member.pid: one.member.looks[-1] for one in alike if one.member.looks}
+    is_sure = _are_numbered_so(alike, numbers) or meet_one_another(looks, numbers)
+    if not (is_sure or told.by_flag):
+        return None
+    others = [one for one in alike if one.job is not job]
+    theirs = {one.member.pid for one in others}
+    ranks = [facts for facts in seen.ranks if facts.pid in own - theirs]
+    ranks += [_make_facts(one) for one in others]
+    ranks = [_number_rank(facts, numbers) for facts in ranks]
+    waited_for = (_describe_awaited(one, numbers) for one in others if one.member.pid not in own)
+    command = find_watched_command(alike[0].member.pid) or facts.command
+    local_ranks = tuple(sorted(numbers.values()))
+    return ProgramsBeside(
+        replace(facts, command=tuple(command), world_size=len(ranks), local_ranks=local_ranks),
+        Snapshot(sorted(ranks, key=lambda facts: numbers[facts.pid or 0])),
+        [one for one in servers if any(m.pid in numbers for m in one.job.members)],
+        next(filter(None, waited_for), ""),
+        is_sure,
+    )
+
+
+def stand_for_programs(job: Job, beside: ProgramsBeside) -> None:
+    """Let the members of a job speak for all ranks: when they move, its verdict is taken back."""
+    own = {member.pid: member.rank for member in job.members}
+    first = min(own.values())
+    job.stands_for = {facts.rank: own.get(facts.pid or 0, first) for facts in beside.seen.ranks}
+
+
+def is_worth_waiting(job: Job, beside: ProgramsBeside) -> bool:
+    """Return whether a job is not to be judged yet because of the programs beside it."""
+    if not beside.awaited:
+        return False
+    now = time.monotonic()
+    since = job.beside_since or now
+    return beside.is_sure or now < since + _LONGEST_DOUBT * job.limits.stall
+
+
+def _is_of_script(job: Job) -> bool:
+    return job.runs_script and job.place["launcher"] is None and not job.place["joined"]
+
+
+def _list_programs(jobs: Sequence[Job]) -> dict[int, _Program]:
+    """Return by pid the members of all jobs; who knows its rank by now was a job of its own before,
+    and is one of that job no more.
+    """
+    found: dict[int, _Program] = {}
+    for job in sorted(jobs, key=lambda one: one.members.world_size):
+        for member in job.members:
+            found[member.pid] = _Program(job, member, _read_words(job, member))
+    return found
+
+
+def _read_words(job: Job, member: RankState) -> tuple[str, ...]:
+    """Return the command of a member; of one that is gone, and was alone, that of its job."""
+    words: Sequence[str] = words_of(member.pid)
+    if not words and len(job.members.by_rank) == 1:
+        words = job.settings["command"]
+    return (os.path.basename(words[0]), *words[1:]) if words else ()
+
+
+def _are_numbered_so(programs: Sequence[_Program], numbers: Mapping[int, int]) -> bool:
+    """Return whether ranks that know their number in a group have that of their arguments, and the
+    group is of as many.
+    """
+    knowing = [one for one in programs if one.job.members.world_size > 1]
+    sizes = {one.job.members.world_size for one in knowing}
+    is_same = all(numbers[one.member.pid] == one.member.rank for one in knowing)
+    return sizes == {len(numbers)} and is_same
+
+
+def _make_facts(one: _Program) -> RankFacts:
+    """Return what is known of a member of another job, which has stood still since."""
+    member = one.member
+    busy = movement.is_busy(member.looks, list(member.children.values()), "")
+    return make_rank_facts(member, busy=busy, log=one.job.logs.read(member.rank))
+
+
+def _number_rank(facts: RankFacts, numbers: Mapping[int, int]) -> RankFacts:
+    """Return a rank by its number, without the others among the processes that were started with
+    it.
+    """
+    children = tuple(looks for looks in facts.children if looks[-1].pid not in numbers)
+    beside = tuple(pid for pid in facts.beside if pid not in numbers)
+    number = numbers[facts.pid or 0]
+    return replace(facts, rank=number, local_rank=number, children=children, beside=beside)
+
+
+def _describe_awaited(one: _Program, numbers: Mapping[int, int]) -> str:
+    """Return in words who of them it is if it moves, or was not looked at often enough; else ""."""
+    member = one.member
+    moves = time.monotonic() < member.moved_at + _STILL_ENOUGH * one.job.limits.stall
+    if member.left or not (moves or len(member.looks) < _FEWEST_LOOKS):
+        return ""
+    return f"number {numbers[member.pid]} of {len(numbers)} programs (PID {member.pid})"
