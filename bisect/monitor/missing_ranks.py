@@ -360,8 +360,8 @@ def take_spawned_ranks(
 def drop_starter(
     job: JobFacts, seen: Snapshot, plain: Collection[int]
 ) -> tuple[JobFacts, Snapshot]:
-    """Return the job and its ranks without one of the `plain` ones, whose numbers nothing tells, that
-    does nothing but wait for a process that another rank is: it has started them.
+    """Return the job and its ranks without one of the `plain` ones, whose numbers nothing tells,
+    that does nothing but wait for a process that another rank is: it has started them.
     """
     pids = {facts.pid for facts in seen.ranks}
     over = {
