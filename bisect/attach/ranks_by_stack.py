@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.command_words import SPAWNED, has_title, mask_numbers, number_programs, program
+from ..base.command_words import (
+    SPAWNED,
+    add_variables,
+    has_title,
+    mask_numbers,
+    number_programs,
+    program,
+)
 from ..base.process_facts import Look
 from ..base.process_roles import number_ranks
 from ..collect.beside import meet_one_another, meets_ranks
@@ -86,7 +93,8 @@ def number_programs_below(
             kinds.setdefault(mask_numbers(one.words), []).append(one)
         ended += one.ppid == parent and one.state == "Z"
     for members in kinds.values():
-        told = number_programs([one.words for one in members], ended)
+        words = add_variables([one.words for one in members], [one.environ for one in members])
+        told = number_programs(words, ended)
         if told is not None:
             yield dict(zip((one.pid for one in members), told.numbers, strict=True)), told.by_flag
 

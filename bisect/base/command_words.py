@@ -401,3 +401,29 @@ def number_programs(commands: Sequence[Sequence[str]], others: int = 0) -> Numbe
     named = [numbers for numbers, by_flag in found.items() if by_flag]
     chosen = named if len(named) == 1 else [*found]
     return Numbering(chosen[0], found[chosen[0]]) if len(chosen) == 1 else None
+
+
+# They give a program its GPU: runs that have nothing to do with each other have them too.
+_GPU_VARIABLES = "_VISIBLE_DEVICES"
+
+
+def add_variables(
+    commands: Sequence[Sequence[str]], environs: Sequence[Mapping[str, str] | None]
+) -> list[tuple[str, ...]]:
+    """Return the commands with a word for each variable that has a number in the environment of all
+    of them, and not the same: `--worker_id=1` for WORKER_ID, so that `number_programs` takes it for
+    an argument.
+    """
+    known = [environ or {} for environ in environs]
+    names = set[str]().union(*known).intersection(*known)
+    differing = [
+        name
+        for name in sorted(names)
+        if not name.endswith(_GPU_VARIABLES)
+        if all(_NUMBER.fullmatch(one[name]) for one in known)
+        if len({one[name] for one in known}) > 1
+    ]
+    return [
+        (*command, *(f"--{name.lower()}={one[name]}" for name in differing))
+        for command, one in zip(commands, known, strict=True)
+    ]

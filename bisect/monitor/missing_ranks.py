@@ -19,7 +19,14 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.command_words import has_launcher, has_title, is_shell, mask_numbers, number_programs
+from ..base.command_words import (
+    add_variables,
+    has_launcher,
+    has_title,
+    is_shell,
+    mask_numbers,
+    number_programs,
+)
 from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, DIALECTS, RANK_VARIABLES
@@ -318,14 +325,25 @@ def read_numbers_of_started(ranks: Sequence[RankFacts]) -> dict[int, int]:
     pids = [one.pid for one in started if one.state not in ("Z", "X", "D")]
 
     def read() -> dict[int, int]:
-        numbers = {pid: find_rank_number(variables_of(pid) or {}) for pid in (own, *pids)}
+        environs = {pid: variables_of(pid) for pid in (own, *pids)}
+        numbers = {pid: find_rank_number(one or {}) for pid, one in environs.items()}
         known = {pid: given for pid, given in numbers.items() if given is not None}
-        return {} if own in known else known
+        return {} if own in known else known or _read_own_variables(started, environs)
 
     try:
         return within(_VARIABLES_LIMIT, read)
     except TimeoutError:
         return {}
+
+
+def _read_own_variables(
+    started: Sequence[Look], environs: Mapping[int, Mapping[str, str] | None]
+) -> dict[int, int]:
+    """Return by pid the numbers that variables of the program's own give to what it has started."""
+    seen = [one for one in started if one.pid in environs]
+    words = add_variables([one.command for one in seen], [environs[one.pid] for one in seen])
+    told = number_programs(words)
+    return dict(zip((one.pid for one in seen), told.numbers, strict=True)) if told else {}
 
 
 def find_rank_number(environ: Mapping[str, str]) -> int | None:

@@ -1,5 +1,5 @@
-"""Programs that one command starts beside each other, alike but for numbers among their arguments:
-each is a job of its own to the monitor until they are seen to be the ranks of one.
+"""Programs that one command starts beside each other, alike but for numbers among their arguments
+or variables: each is a job of its own to the monitor until they are seen to be the ranks of one.
 
     for gpu in 0 1 2; do python train.py --gpu $gpu --port 29500 & done; wait
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.command_words import mask_numbers, number_programs
+from ..base.command_words import add_variables, mask_numbers, number_programs
 from ..base.lazy_dataclass import dataclass
 from ..base.place import find_watched_command
 from ..base.rank_facts import JobFacts, RankFacts
@@ -24,7 +24,7 @@ from ..base.rank_state import RankState
 from ..collect.beside import meet_one_another
 from ..diagnosis.snapshot import Snapshot
 from ..evidence import movement
-from ..evidence.process import words_of
+from ..evidence.process import variables_of, words_of
 from .job_facts import make_rank_facts
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> ProgramsB
     own = {member.pid for member in job.members}
     kinds = {mask_numbers(programs[pid].words) for pid in own}
     alike = [one for one in programs.values() if mask_numbers(one.words) in kinds]
-    told = number_programs([one.words for one in alike])
+    environs = [variables_of(one.member.pid) for one in alike]
+    told = number_programs(add_variables([one.words for one in alike], environs))
     if len(kinds) != 1 or told is None:
         return None
     numbers = {one.member.pid: n for one, n in zip(alike, told.numbers, strict=True)}

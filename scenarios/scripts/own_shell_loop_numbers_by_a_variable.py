@@ -45,7 +45,7 @@ if __name__ == "__main__":
 # after = ["torch imported"]
 # own_code = true
 # calls = ["readline"]
-# causes = ["child-process-stuck", "child-program"]
+# causes = ["child-process-stuck", "child-program", "own-code-sleeps"]
 # [files]
 # "start.sh" = '''
 # for part in 0 1 2 3; do
