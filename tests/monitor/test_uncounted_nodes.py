@@ -19,7 +19,8 @@ def job(world: int = 4, ranks: int = 2, **fields: Any) -> Any:
     environment = {"MASTER_ADDR": fields.pop("master", "n1")}
     for rank in range(ranks):
         size = world if rank else 1
-        place = {"local_world_size": 1, "counted": size == 1, "environment": environment}
+        place: dict[str, Any] = {"local_world_size": 1, "counted": size == 1}
+        place["environment"] = environment
         say(members, rank, hello(rank, size, **place))
     settings = {"nodes": "auto", "run_dir": "", **fields.pop("settings", {})}
     made = {"place": {"launcher": None}, "runs_script": True, "members": members}
