@@ -71,7 +71,7 @@ async def close_job(
     async with job.judging:
         if job.verdict is not None and ended in NOTHING_MOVES and not inquiry:
             return  # that of the programs beside it has come meanwhile
-        beside = None if inquiry else find_job_beside(job, facts, seen)
+        beside = None if inquiry else await find_job_beside(job, facts, seen)
         if beside is not None and is_worth_waiting(job, beside):
             _wait_for_programs(job, beside)
             return

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 MACHINE_LIMIT = 0.5  # seconds to see what there is of GPUs and memory after a crash
 
 
-def find_job_beside(job: Job, facts: JobFacts, seen: Snapshot) -> ProgramsBeside | None:
+async def find_job_beside(job: Job, facts: JobFacts, seen: Snapshot) -> ProgramsBeside | None:
     """Return the job with the programs beside it that are ranks of it, where nothing of it moves;
     None where there are none.
     """
     if facts.ended not in NOTHING_MOVES or job.nodes is not None:
         return None
     with job.failures.of("look for the programs beside it"):
-        return find_programs_beside(job, facts, seen)
+        return await find_programs_beside(job, facts, seen)
     return None
 
 
@@ -367,7 +367,7 @@ async def find_later_proof(job: Job, seen: Snapshot) -> str:
     with job.failures.of("look for a proof"):
         seen = seen.update(await add_all_evidence(job, seen.ranks, "still"))
         facts = make_job_facts(job, "still", None, *await find_who_starts(job))
-        beside = find_job_beside(job, facts, seen)
+        beside = await find_job_beside(job, facts, seen)
         if beside is not None and beside.awaited:
             return ""
         facts, seen = _find_all_ranks(job, facts, seen, beside)

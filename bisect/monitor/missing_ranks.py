@@ -230,6 +230,18 @@ def _find_spawned(known: list[int], absent: list[int]) -> dict[int, list[int]]:
     )
 
 
+async def find_spawned_ranks(
+    job: Job, known: Sequence[int], absent: Sequence[int]
+) -> list[RankFacts]:
+    """Return facts about absent ranks that were spawned beside ranks which are known, as long as
+    there are as many of them.
+    """
+    pids: dict[int, list[int]] = {}
+    with contextlib.suppress(TimeoutError):
+        pids = within(1.0, _find_spawned, [*known], [*absent])
+    return await _gather_facts(job, sorted(pids), pids)
+
+
 def _kind_of_spawned(pid: int) -> str:
     """Return how a process was started that may be a rank and has not said so: by multiprocessing,
     or as an actor of Ray, by its class, or the title that it gave itself, without numbers; "" for

@@ -4,21 +4,25 @@ or variables: each is a job of its own to the monitor until they are seen to be 
     for gpu in 0 1 2; do python train.py --gpu $gpu --port 29500 & done; wait
 
 They are where a flag says so, where they make a group by these numbers, or where they have
-connections to one another; else they may be runs with another seed each. Of such ranks nobody is
-judged alone: the last one that stands still is judged with all of them, and the verdict is theirs.
+connections to one another; else they may be runs with another seed each. Or each stands for a node
+and has started ranks, which make groups of the same size and have different numbers.
+
+Of such ranks nobody is judged alone: the last one that stands still is judged with all of them, and
+the verdict is theirs.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.command_words import add_variables, mask_numbers, number_programs
 from ..base.lazy_dataclass import dataclass
 from ..base.place import find_watched_command
+from ..base.proc import read_stat
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_state import RankState
 from ..collect.beside import meet_one_another
@@ -26,6 +30,7 @@ from ..diagnosis.snapshot import Snapshot
 from ..evidence import movement
 from ..evidence.process import variables_of, words_of
 from .job_facts import make_rank_facts
+from .missing_ranks import find_spawned_ranks
 
 if TYPE_CHECKING:
     from .job import Job
@@ -58,40 +63,35 @@ class ProgramsBeside:
     is_sure: bool  # more than a flag tells that they are ranks of one job
 
 
-def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> ProgramsBeside | None:
-    """Return the job that a program of the user's own is a rank of, with the others; None where it
-    stands alone, or is one of a launcher's.
+async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> ProgramsBeside | None:
+    """Return the job that a program of the user's own is a rank of, or has started ranks of, with
+    the others; None where it stands alone, or is one of a launcher's.
     """
     servers = [one for one in job.beside() if one.job is not job and _is_of_script(one.job)]
     if not servers or not _is_of_script(job):
         return None
     programs = _list_programs([job, *(one.job for one in servers)])
     own = {member.pid for member in job.members}
-    kinds = {mask_numbers(programs[pid].words) for pid in own}
-    alike = [one for one in programs.values() if mask_numbers(one.words) in kinds]
-    environs = [variables_of(one.member.pid) for one in alike]
-    told = number_programs(add_variables([one.words for one in alike], environs))
-    if len(kinds) != 1 or told is None:
+    known = _number_by_commands(programs, own) or _number_by_group(programs, job)
+    if known is None:
         return None
-    numbers = {one.member.pid: n for one, n in zip(alike, told.numbers, strict=True)}
-    looks = {one.member.pid: one.member.looks[-1] for one in alike if one.member.looks}
-    is_sure = _are_numbered_so(alike, numbers) or meet_one_another(looks, numbers)
-    if not (is_sure or told.by_flag):
-        return None
-    others = [one for one in alike if one.job is not job]
+    numbers = known.numbers
+    others = [one for pid, one in programs.items() if pid in numbers and one.job is not job]
     theirs = {one.member.pid for one in others}
-    ranks = [facts for facts in seen.ranks if facts.pid in own - theirs]
+    ranks = [facts for facts in seen.ranks if facts.pid in (own - theirs) & numbers.keys()]
     ranks += [_make_facts(one) for one in others]
     ranks = [_number_rank(facts, numbers) for facts in ranks]
+    absent = sorted({*range(known.world)} - {*numbers.values()})
+    ranks += await find_spawned_ranks(job, [*numbers], absent) if absent else []
     waited_for = (_describe_awaited(one, numbers) for one in others if one.member.pid not in own)
-    command = find_watched_command(alike[0].member.pid) or facts.command
-    local_ranks = tuple(sorted(numbers.values()))
+    command = find_watched_command(min(numbers)) or facts.command
+    here = tuple(sorted(one.rank for one in ranks))
     return ProgramsBeside(
-        replace(facts, command=tuple(command), world_size=len(ranks), local_ranks=local_ranks),
-        Snapshot(sorted(ranks, key=lambda facts: numbers[facts.pid or 0])),
+        replace(facts, command=tuple(command), world_size=known.world, local_ranks=here),
+        Snapshot(sorted(ranks, key=lambda facts: facts.rank)),
         [one for one in servers if any(m.pid in numbers for m in one.job.members)],
         next(filter(None, waited_for), ""),
-        is_sure,
+        known.is_sure,
     )
 
 
@@ -134,6 +134,29 @@ def _read_words(job: Job, member: RankState) -> tuple[str, ...]:
     return (os.path.basename(words[0]), *words[1:]) if words else ()
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers of ranks by pid."""
+
+    numbers: Mapping[int, int]
+    world: int
+    is_sure: bool
+
+
+def _number_by_commands(programs: Mapping[int, _Program], own: Collection[int]) -> _Numbers | None:
+    """Return the numbers of programs that their commands tell, or variables of their own."""
+    kinds = {mask_numbers(programs[pid].words) for pid in own}
+    alike = [one for one in programs.values() if mask_numbers(one.words) in kinds]
+    environs = [variables_of(one.member.pid) for one in alike]
+    told = number_programs(add_variables([one.words for one in alike], environs))
+    if len(kinds) != 1 or told is None:
+        return None
+    numbers = {one.member.pid: n for one, n in zip(alike, told.numbers, strict=True)}
+    looks = {one.member.pid: one.member.looks[-1] for one in alike if one.member.looks}
+    is_sure = _are_numbered_so(alike, numbers) or meet_one_another(looks, numbers)
+    return _Numbers(numbers, len(numbers), is_sure) if is_sure or told.by_flag else None
+
+
 def _are_numbered_so(programs: Sequence[_Program], numbers: Mapping[int, int]) -> bool:
     """Return whether ranks that know their number in a group have that of their arguments, and the
     group is of as many.
@@ -142,6 +165,21 @@ def _are_numbered_so(programs: Sequence[_Program], numbers: Mapping[int, int]) -
     sizes = {one.job.members.world_size for one in knowing}
     is_same = all(numbers[one.member.pid] == one.member.rank for one in knowing)
     return sizes == {len(numbers)} and is_same
+
+
+def _number_by_group(programs: Mapping[int, _Program], job: Job) -> _Numbers | None:
+    """Return the numbers of ranks that programs have started, each those of one node: they make
+    groups of the same size, and no two have one number.
+    """
+    world = job.members.world_size
+    parts = [one for one in programs.values() if one.job.members.world_size == world > 1]
+    # It passes for the only rank of its job until it has started those that are.
+    starters = {about.ppid for one in parts if (about := read_stat(one.member.pid)) is not None}
+    ranks = [one for one in parts if one.member.pid not in starters]
+    numbers = {one.member.pid: one.member.rank for one in ranks}
+    is_told = len(numbers) == len({*numbers.values()}) and max(numbers.values(), default=0) < world
+    is_of_several = len({id(one.job) for one in ranks}) > 1 and any(o.job is job for o in ranks)
+    return _Numbers(numbers, world, True) if is_told and is_of_several else None
 
 
 def _make_facts(one: _Program) -> RankFacts:

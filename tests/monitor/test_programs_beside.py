@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -65,7 +66,7 @@ def find(job: Any) -> ProgramsBeside | None:
         now=0.0,
         started=0.0,
     )
-    return find_programs_beside(job, facts, Snapshot(ranks))
+    return asyncio.run(find_programs_beside(job, facts, Snapshot(ranks)))
 
 
 def list_ranks(found: ProgramsBeside | None) -> list[tuple[object, int | None]]:
