@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -318,7 +318,7 @@ def _find_below_launcher(
 
 _FEWEST = 2  # ranks: one helper alone that has a number is none
 # What a program that has started its ranks waits in: for their end, or from one look to the next.
-_ONLY_WAITS = ("process", "sleep")
+ONLY_WAITS = ("process", "sleep")
 # What starts them: multiprocessing's other files are of queues, connections and locks.
 _STARTS = re.compile(r"/multiproc?ess(?:ing)?/(?:process|spawn|forkserver|popen_\w+)\.py$")
 
@@ -377,7 +377,7 @@ def take_spawned_ranks(
         return job, seen
     (program,) = seen.ranks
     (alone,) = seen.single_ranks.ranks or (None,)
-    if alone is None or alone.wait is None or alone.wait.kind not in _ONLY_WAITS:
+    if alone is None or alone.wait is None or alone.wait.kind not in ONLY_WAITS:
         return job, seen
     ranks = _make_given_ranks(program, given or {}) or _find_ranks(program)
     if not ranks:
@@ -385,26 +385,6 @@ def take_spawned_ranks(
     numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
     ranks = [_add_failed_siblings(ranks[0], program), *ranks[1:]]
     return replace(job, world_size=len(ranks), local_ranks=numbers), Snapshot(ranks)
-
-
-def drop_starter(
-    job: JobFacts, seen: Snapshot, plain: Collection[int]
-) -> tuple[JobFacts, Snapshot]:
-    """Return the job and its ranks without one of the `plain` ones, whose numbers nothing tells,
-    that does nothing but wait for a process that another rank is: it has started them.
-    """
-    pids = {facts.pid for facts in seen.ranks}
-    over = {
-        one.facts.rank
-        for one in seen.single_ranks.ranks
-        if one.facts.rank in plain and one.wait is not None and one.wait.kind in _ONLY_WAITS
-        if any(looks and looks[-1].pid in pids for looks in one.facts.children)
-    }
-    if not over:
-        return job, seen
-    numbers = tuple(rank for rank in job.local_ranks if rank not in over)
-    kept = [facts for facts in seen.ranks if facts.rank not in over]
-    return replace(job, local_ranks=numbers), Snapshot(kept)
 
 
 def _add_failed_siblings(rank: RankFacts, program: RankFacts) -> RankFacts:

@@ -17,6 +17,7 @@ from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 from hangbisect.monitor import missing_ranks
+from hangbisect.monitor.judgement import drop_starter
 from hangbisect.monitor.missing_ranks import take_ranks_of_group, take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
@@ -390,9 +391,9 @@ def test_who_has_started_ranks_and_only_waits_for_them_is_none_where_they_have_s
         0, replace(look(*JOIN, call="wait4", args=(200, 0, 0, 0)), pid=MAIN), children=((child,),)
     )
     there = [main, replace(rank(4, child), pid=200)]
-    told, seen = missing_ranks.drop_starter(job(local_ranks=(0, 4)), Snapshot(there), {0})
+    told, seen = drop_starter(job(local_ranks=(0, 4)), Snapshot(there), {0})
     assert [facts.rank for facts in seen.ranks] == [4]
     assert told.local_ranks == (4,)
     for plain, ranks in ((set(), there), ({0}, [main])):
-        told, seen = missing_ranks.drop_starter(job(), Snapshot(ranks), plain)
+        told, seen = drop_starter(job(), Snapshot(ranks), plain)
         assert [facts.rank for facts in seen.ranks] == [facts.rank for facts in ranks]
