@@ -162,6 +162,9 @@ class LauncherSnapshot:
         is_launcher_alone = len(pids) == 1 and _is_launcher(self.launcher)
         if not (self.rank_of or self.expects_words or self.is_elsewhere or is_launcher_alone):
             self.rank_of = self._number_programs() or {self._find_program(): 0}
+            seen = self.looks.get(self.launcher, ())
+            if [*self.rank_of] == [self.launcher] and _find_meeting(seen) is not None:
+                self.rank_of = {}  # an agent of torch's elastic runs in it: it is a launcher
         return list(self.parents)
 
     def _list_programs(self) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Kernel, Look, Socket, Syscall
@@ -71,3 +72,12 @@ def test_an_agent_that_asks_again_and_again_who_has_come_moves_nothing_on() -> N
         seen = snapshot([asks(at, one, meets=meets) for at, one in enumerate(places)])
         assert bool(seen.moved()) is not meets
         assert bool(seen.describe_node_wait()) is meets
+
+
+def test_a_program_in_which_an_agent_runs_is_a_launcher_and_no_rank() -> None:
+    made = LauncherSnapshot(os.getpid(), expects_words=False)
+    made.find()
+    assert made.rank_of == {os.getpid(): 0}
+    made.looks = {os.getpid(): [asks(1.0, "_delay a.py:1")]}
+    made.find()
+    assert made.rank_of == {}
