@@ -90,7 +90,11 @@ def mix_evenly(*lists: Sequence[T]) -> list[T]:
 
 
 def _shared(item: pytest.Function) -> str:
-    """Return what a test shares with others, "" for nothing."""
+    """Return what a test shares with others, "" for nothing, or where it is marked already: two
+    marks of one test make another group of it.
+    """
+    if item.get_closest_marker("xdist_group") is not None:
+        return ""
     params = item.callspec.params.values() if hasattr(item, "callspec") else ()
     if "slurm" in item.fixturenames or any(one in ("srun", "sbatch") for one in params):
         return "slurm"

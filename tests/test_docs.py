@@ -16,6 +16,7 @@ from hangbisect import commands
 from hangbisect.base import events
 from hangbisect.base.command_words import pipeline_of
 from hangbisect.base.place import find_place
+from hangbisect.base.typed_messages import fields_of
 from hangbisect.cli import INTERNAL_ERROR, NOBODY_READS, USAGE
 from hangbisect.rank import arguments
 from hangbisect.rank.exit_proxy import EXIT_STATUS
@@ -23,6 +24,8 @@ from hangbisect.rank.injections import KINDS
 from hangbisect.search.isolation import IsolationOutcome
 from hangbisect.search.node_search import NodesOutcome
 from hangbisect.toggles.table import TOGGLES
+
+from .examples import for_each
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -197,12 +200,12 @@ def test_every_kind_of_event_has_a_row_with_its_fields() -> None:
     rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", text("reference/events.md"), re.M)
     assert sorted(name for name, _ in rows) == sorted(noted)
     for name, row in rows:
-        fields = events.fields_of(noted[name]).keys() - _OF_EVERY_EVENT
+        fields = fields_of(noted[name]).keys() - _OF_EVERY_EVENT
         told = {field for field in fields if f"`{field}`" in row}
         assert (name, fields - told - _TOLD_OUTSIDE) == (name, set())
 
 
-_OF_EVERY_EVENT = events.fields_of(events.Event).keys()
+_OF_EVERY_EVENT = fields_of(events.Event).keys()
 _NOT_NOTED = (events.Watches, events.Answered)
 _TOLD_OUTSIDE = {"job"}  # by monitors alone, and not noted
 
@@ -217,7 +220,7 @@ def _links(page: Path) -> Iterator[tuple[str, Path, str]]:
             yield link, (page.parent / path).resolve() if path else page, anchor
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@for_each(PAGES, lambda page: page.as_posix())
 def test_every_link_leads_somewhere(page: Path) -> None:
     for link, target, anchor in _links(page):
         assert target.is_file(), link

@@ -17,9 +17,9 @@ from hangbisect.base.events import (
     decode_answer,
     encode,
     encode_outer,
-    fields_of,
 )
 from hangbisect.base.rank_state import NodeRanks
+from hangbisect.base.typed_messages import fields_of
 from hangbisect.monitor.watcher_link import JobProgress
 from hypothesis import given
 from hypothesis import strategies as st

@@ -78,7 +78,7 @@ import os, resource, sys
 from hangbisect.base.forks import why_no_room
 resource.setrlimit(resource.RLIMIT_NPROC, (int(sys.argv[1]),) * 2)
 if os.geteuid() == 0:
-    os.setuid(54321)  # nobody else's
+    os.setuid(60000 + os.getpid() % 5000)  # nobody else's, nor that of a test beside this one
 print(why_no_room())
 """
 

@@ -36,8 +36,8 @@ from ..evidence.machine import read_machine
 from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.ring_reader import read_ring_of
 from ..evidence.successive_looks import find_peer_request
+from ..monitor.ended_children import EndedChildren
 from ..monitor.ending import resume_process
-from ..monitor.job_activity import EndedChildren
 from .jobs import Job
 from .restarts import comes_in_vain, list_failing_actors
 

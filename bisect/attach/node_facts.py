@@ -33,7 +33,7 @@ from ..diagnosis.case import make_unseen_rank
 from ..diagnosis.causes.known_cause import find_frame
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.native_threads import list_tools, read_native_threads
-from ..evidence.process import exit_code, family, started
+from ..evidence.process import exit_code, family, is_gone
 from ..evidence.rank_parents import describe_busy_parent, list_server_processes
 from ..evidence.ray_cluster import find_actors, leave_out_services
 from ..monitor.ending import resume_process
@@ -250,17 +250,13 @@ def _describe_end(facts: RankFacts) -> dict[str, Any]:
     """Return how a rank ended, if it did while it was looked at: its parent has not noticed yet, or
     has, and nothing of it is there any more. What ends is seen to run for a moment.
     """
-    if facts.looks and facts.looks[-1].state not in ("", "Z", "X") and not _is_gone(facts):
-        return {"alive": True, "reached": find_progress(facts)}
+    last = facts.looks[-1] if facts.looks else None
+    if last is not None and last.state not in ("", "Z", "X") and facts.pid is not None:
+        since = last.sample.started if last.sample is not None else None
+        if not is_gone(facts.pid, since):
+            return {"alive": True, "reached": find_progress(facts)}
     status = exit_code(facts.pid) if facts.pid is not None else None
     return {"alive": False, "left": True, "status": status, "reached": ENDED_PROGRESS}
-
-
-def _is_gone(facts: RankFacts) -> bool:
-    """Return whether a process is not there any more, or its pid is another one's by now."""
-    since = started(facts.pid) if facts.pid is not None else None
-    sample = facts.looks[-1].sample
-    return since is None or (sample is not None and sample.started != since)
 
 
 def _find_absent_ranks(

@@ -81,14 +81,14 @@ class Process:
         )
 
     @cached_property
-    def is_monitor(self) -> bool:
-        """It is a monitor of ours."""
-        return self.words[1:3] == ("-I", "-S") and "monitor" in self.words[4:5]
-
-    @cached_property
     def is_own(self) -> bool:
         """It is a process of ours that no person starts: a monitor, or what that has started."""
         return self.words[1:3] == ("-I", "-S") and any(map(has_own_name, self.words[3:4]))
+
+    @cached_property
+    def is_monitor(self) -> bool:
+        """It is a monitor of ours."""
+        return self.is_own and self.words[4:5] == ("monitor",)
 
     @cached_property
     def is_run(self) -> bool:

@@ -144,6 +144,14 @@ def read_ranks_from_stacks(
             key = one.ppid, one.actor.partition(".")[0], _name_program(processes, one)
             families.setdefault(key, {})[pid] = claim
     families = _join_programs(families)
+    for numbers, by_flag in _number_programs(processes):
+        joined = _join_nodes(families, numbers)
+        only_start = all(_only_waits_for(looks, node, joined) for node in numbers)
+        if joined and only_start and (by_flag or meet_one_another(looks, joined)):
+            starter = processes[min(numbers)].ppid
+            kept = {f: m for f, m in families.items() if not ({f[0], *m} & {*numbers})}
+            families = kept | {(starter, "", ""): joined}
+            by_arguments |= joined.keys()
     telling = {
         family: members
         for family, members in families.items()
@@ -202,6 +210,39 @@ def _join_programs(
     return found | {key: {**m} for key, m in families.items() if (*key[:2], "") in apart}
 
 
+def _join_nodes(
+    families: Mapping[_Family, Mapping[int, RankLocals]], nodes: Mapping[int, int]
+) -> dict[int, RankLocals]:
+    """Return by pid the ranks that programs have started, as many each, where each program stands
+    for a node of one job on this machine and has its number (`nodes`): ranks are counted from one
+    node to the next, unless their stacks tell otherwise. {} where they are no such programs.
+    """
+    started = {node: [m for f, m in families.items() if f[0] == node] for node in nodes}
+    if any(len(parts) != 1 for parts in started.values()):
+        return {}
+    parts = {node: members for node, (members,) in started.items()}
+    sizes = {len(members) for members in parts.values()}
+    world = sum(map(len, parts.values()))
+    if len(sizes) != 1 or not {t.world for m in parts.values() for t in m.values()} <= {
+        None,
+        world,
+    }:
+        return {}
+    joined = {
+        pid: replace(told, number=_count_on(told, nodes[node] * len(members)), world=world)
+        for node, members in parts.items()
+        for pid, told in members.items()
+    }
+    known = [told.number for told in joined.values() if told.number is not None]
+    return joined if known and len(known) == len({*known}) and max(known) < world else {}
+
+
+def _count_on(told: RankLocals, first: int) -> int | None:
+    if told.number is not None or told.local is None:
+        return told.number
+    return first + told.local
+
+
 def _may_be_one_job(members: Mapping[int, RankLocals]) -> bool:
     numbers = [t.number for t in members.values() if t.number is not None]
     worlds = {t.world for t in members.values() if t.world is not None}
@@ -222,12 +263,20 @@ def _has_started_the_ranks(
         return False
     (pid,) = members
     below = [one for family, one in telling.items() if family[0] == pid]
-    pids = {child for one in below for child in one}
-    only_waits = pid in looks and waits_for_what_it_started(looks[pid])
-    if not only_waits and not (pid in looks and list_awaited_pids(looks[pid]) & pids):
+    if not _only_waits_for(looks, pid, {child for one in below for child in one}):
         return False
     numbers = [told.any_number for one in below for told in one.values()]
     return len(numbers) > 1 and len({*numbers} - {None}) == len(numbers)
+
+
+def _only_waits_for(looks: Mapping[int, Look], pid: int, started: Collection[int]) -> bool:
+    """Return whether a process does nothing but wait for some that it has started, or for what one
+    of these is to send.
+    """
+    one = looks.get(pid)
+    return one is not None and (
+        waits_for_what_it_started(one) or bool(list_awaited_pids(one) & {*started})
+    )
 
 
 def _name_starter(processes: ProcessTable, rank: Rank, parent: int) -> Rank:

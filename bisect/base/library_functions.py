@@ -36,6 +36,9 @@ class Role(enum.Enum):
     CALLS_WORKER = enum.auto()  # waits until another rank has run a function
     SERVES_WORKER = enum.auto()  # runs a function that another rank called
     AWAITS_ACTORS = enum.auto()  # waits for what actors or tasks of Ray are to give
+    SPINS_FOR_OTHERS = (
+        enum.auto()
+    )  # asks shared memory without a pause for what another process gives
     AWAITS_PORT = enum.auto()  # asks for a port again and again, until it is free
     SERVES_REQUESTS = enum.auto()  # waits in the loop of a server for what is asked of it
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
@@ -74,6 +77,8 @@ _MAKING_GROUPS = (
 )
 _RPC = r"torch/distributed/rpc/api\.py"
 _TRANSFERS = r"(?:i?send|i?recv|broadcast|reduce|gather|scatter)\w*"
+_RAY_WORKER = r"ray/_private/worker\.py"
+_RAY_CHANNEL = r"ray/experimental/channel/shared_memory_channel\.py"  # of compiled graphs
 BUILD_LOCK = "the lock file of a torch extension build"
 
 # The wrapper around each function of torch.distributed, and what evidence/stacks.py makes of its
@@ -88,10 +93,9 @@ _FILELOCK_PATHS = ("lock_filename", "canonical_path")
 _FILELOCK_LOCALS = "self timeout poll_interval poll_intervall start_time"
 _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
 
-# Threads that poll without a pause as long as their library is in use, and so are on a core in a
-# dead job as well, by the names that they give themselves: those of TensorPipe that are a
-# BusyPollingLoop (torch.distributed.rpc; tensorpipe/transport/shm/reactor.cc and ibv/reactor.cc,
-# setThreadName).
+# Threads that poll without a pause as long as their library is in use, on a core in a dead job as
+# well, by their own names: those of TensorPipe that are a BusyPollingLoop (torch.distributed.rpc;
+# tensorpipe/transport/shm/reactor.cc and ibv/reactor.cc, setThreadName).
 POLLING_THREADS = frozenset({"TP_SHM_reactor", "TP_IBV_reactor"})
 
 # Threads of Python that serve a library alone, by the names that it gives them: they hear from its
@@ -236,12 +240,13 @@ FUNCTIONS = (
     ),
     # Ray
     LibraryFunction(
-        r"ray/_private/worker\.py",
+        _RAY_WORKER,
         r"get_objects|get|wait",
         frozenset([Role.AWAITS_ACTORS]),
         locals="timeout num_returns",
     ),
-    LibraryFunction(r"ray/_private/worker\.py", r"init", locals="address"),
+    LibraryFunction(_RAY_WORKER, r"init", locals="address"),
+    LibraryFunction(_RAY_CHANNEL, r"read|write", frozenset([Role.SPINS_FOR_OTHERS])),
     LibraryFunction(
         r"ray/util/placement_group\.py",
         r"wait|placement_group|ready",

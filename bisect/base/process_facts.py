@@ -185,6 +185,7 @@ class Syscall:
     descriptors: tuple[Descriptor, ...] = ()  # the one of read(), all of poll()
     stack: int = 0  # the stack pointer: with the number, a place in the code, also without py-spy
     futex: Futex | None = None
+    signals: tuple[int, ...] = ()  # by number, those that sigwait() waits for
     # The path of the library, or of the program, whose code called the C library for it (of a call
     # about a socket); "" if that is not known. No part of what a call is.
     caller: str = field(default="", compare=False)

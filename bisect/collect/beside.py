@@ -3,7 +3,8 @@ group: an inference server that the job's shell script has started, a replay buf
 of engines. They are looked at as what a rank has started is, with all that they have started.
 
 So is what the script that started the ranks has started besides and that has failed, as long as
-nobody has asked how it ended (a zombie, wait(2)): a helper that the ranks wait for in vain.
+nobody has asked how it ended (a zombie, wait(2)): a helper that the ranks wait for in vain. And so
+is what had started the ranks itself and has failed, an engine above its workers.
 
 A stranger is none of these: a service of the machine's, or another job's. Whoever was started with
 a rank has a process above both, which is no front of ours and not init; what stands directly below
@@ -24,7 +25,7 @@ from ..base.command_words import (
     starts_no_rank,
 )
 from ..base.library_functions import Role, find_role
-from ..base.proc import read_stat
+from ..base.proc import list_pids, read_stat
 from ..base.process_facts import Look
 from ..base.process_roles import is_service
 from ..diagnosis.process.blocked_syscalls import list_awaited_pids, list_connected_pids
@@ -63,7 +64,7 @@ class ProcessesBeside:
                 else:
                     self._strangers.add(pid)
         for rank in sorted({rank for rank, _ in seen}):
-            for pid in _list_failed_siblings(rank):
+            for pid in (*_list_failed_siblings(rank), *_list_failed_starters(rank)):
                 if pid not in known and pid not in asked:
                     asked[pid] = rank
         for pid, rank in tuple(asked.items()):
@@ -117,6 +118,40 @@ def _list_failed_siblings(rank: int) -> list[int]:
         if one is not None and one.ppid == about.ppid and one.state == "Z"
         if exit_code(pid) not in _NO_FAILURES
     ]
+
+
+def _list_failed_starters(rank: int) -> list[int]:
+    """Return the zombies that ended by an error and may have started a rank whose parent is gone:
+    they are of its session, and began before it.
+    """
+    about = read_stat(rank)
+    if about is None or not _has_lost_its_parent(rank, about.ppid):
+        return []
+    found = []
+    for pid in list_pids():
+        one = read_stat(pid) if pid != rank else None
+        if one is None or one.state != "Z" or one.started > about.started:
+            continue
+        if exit_code(pid) not in _NO_FAILURES and _is_of_the_session_of(pid, rank):
+            found.append(pid)
+    return found
+
+
+def _has_lost_its_parent(rank: int, parent: int) -> bool:
+    """Return whether init, or another reaper, has adopted a process: one that has no session of its
+    own is in its parent's (setsid(2)).
+    """
+    try:
+        return parent <= 1 or (os.getsid(rank) != rank and os.getsid(parent) != os.getsid(rank))
+    except OSError:
+        return False
+
+
+def _is_of_the_session_of(pid: int, rank: int) -> bool:
+    try:
+        return os.getsid(pid) == os.getsid(rank)
+    except OSError:
+        return False
 
 
 def has_spawned(rank: int, pid: int) -> bool:

@@ -26,7 +26,7 @@ from ..base.proc import read_stat
 from ..base.process_facts import Frame, Look, waits_at_queue
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
-from ..diagnosis.process.actor_waits import put_job_thread_first
+from ..diagnosis.process.actor_waits import put_job_thread_first, put_same_thread_first
 from ..diagnosis.process.helper_processes import keep_feeding_parents
 from ..diagnosis.process.process_snapshot import main_kernel
 from ..diagnosis.process.request_threads import put_stuck_request_first
@@ -108,6 +108,7 @@ class LookSeries(ABC):
         """
         one = put_stuck_request_first(put_job_thread_first(one))
         if looks:
+            one = put_same_thread_first(looks, one)
             one = complete_look(looks[-1], one)
             looks[-1] = replace(looks[-1], logs=())  # the newest tails are enough
         looks.append(one)

@@ -32,6 +32,7 @@ from .causes.awaited import (
     BESIDE_STUCK,
     CHILD_STUCK,
     THREAD_STUCK,
+    find_still_holder,
     find_stuck_thread,
     waits_for_a_thread,
 )
@@ -40,11 +41,18 @@ from .causes.known_cause import Scene
 from .causes.pipes import PIPE_UNREAD, SOCKET_UNREAD
 from .causes.processes import CHILD_PROGRAM
 from .causes.signs import find_blocked_processes, format_process
+from .causes.threads import DEAD_PRODUCER
 from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
 from .process.blocking_reason import ProcessContext, find_blocking_reason
 from .process.frames import format_innermost_frame
-from .process.process_snapshot import find_descendants, merge_looks, put_thread_first
+from .process.helper_processes import is_idle_worker
+from .process.process_snapshot import (
+    ProcessSnapshot,
+    find_descendants,
+    merge_looks,
+    put_thread_first,
+)
 from .rank_waits import is_anonymous
 from .server_parts import blame_dead_helper, blame_part_of_server, is_kept_by_others
 from .single_ranks import is_gone
@@ -255,6 +263,7 @@ def explain_case(case: Case, outcome: Outcome) -> tuple[Verdict, WaitGraph]:
     return name_programs(verdict, case.ranks), graph
 
 
+_A_THREAD_ENDED = 0.8  # agreement of a cause that it has this sign of
 _SAY_NOTHING = frozenset(["itself", "unknown", "kernel", "sleep"])  # kinds of waits, without frames
 
 
@@ -358,7 +367,7 @@ def _find_cause_of_thread(case: Case, scene: Scene, failed: list[str]) -> Cause 
     """Return why the thread is stuck that the subject's main thread waits for, None if nothing is
     known of that.
     """
-    found, subject = find_stuck_thread(scene), scene.subject
+    found, subject = find_still_holder(scene) or find_stuck_thread(scene), scene.subject
     if waits_for_a_thread(scene) is None:
         return None
     if found is None or found[0].os_id is None or subject is None:
@@ -387,9 +396,10 @@ def _is_for_another(case: Case, scene: Scene, cause: Cause) -> bool:
 def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:
     """Return why the last of the processes stands still that wait for one another below the
     subject, None if nothing is known of that, or no more than a guess where that it is this
-    process (`known`) is none.
+    process (`known`) is none. That a process without further threads waits for what one would have
+    to give is a guess where it wrote of none that one had ended.
     """
-    subject, last = scene.subject, find_blocked_processes(scene)[-1:]
+    subject, last = scene.subject, _drop_idle_workers(find_blocked_processes(scene))[-1:]
     if subject is None or not last or last[0].look.pid == subject.pid or not last[0].threads:
         return None
     pid, beside = last[0].look.pid, last[0].look.pid in scene.beside
@@ -404,10 +414,24 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cau
         return None
     if cause.level == "guess" and known.level != "guess":
         return None
+    if cause.id == DEAD_PRODUCER and cause.agreement < _A_THREAD_ENDED:
+        return None
     whose = "which was started beside the ranks" if beside else "a process of its own"
     who = f"It waits for {format_process(last[0].look)}, {whose}"
     why = re.sub(r"^The rank ", "It ", cause.why)
     return replace(cause, why=f"{who}. There: {why}", process=pid)
+
+
+def _drop_idle_workers(found: Sequence[ProcessSnapshot]) -> Sequence[ProcessSnapshot]:
+    """Return processes that wait for one another without those at their end that wait for the next
+    task of the one before, which has started them: why that one waits it tells itself.
+    """
+    end = len(found)
+    while end > 2 and is_idle_worker(found[end - 1].look):
+        if found[end - 1].look.ppid != found[end - 2].look.pid:
+            break
+        end -= 1
+    return found[:end]
 
 
 def _find_cause_in(

@@ -9,12 +9,13 @@ ranks out of step, a peer that does not exist.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Collection, Iterable, Sequence
 from itertools import takewhile
 
 from ..base.addresses import host_of, is_loopback
 from ..base.identity import ProcessId, RankId
-from ..base.process_facts import Look
+from ..base.process_facts import Look, Syscall
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Verdict, Wait
 from ..base.words import format_seconds
@@ -121,7 +122,8 @@ _ASKS = (re.compile(r"(?:^|/)http/client\.py$"), frozenset(["begin", "getrespons
 def is_kept_from_work(look: Look, family: Sequence[Look]) -> bool:
     """Return whether a process of a server does not wait for its next piece of work, whoever else
     listens: it is stopped, waits for the lock on a file, for the other end of a pipe with a name,
-    for room in a full pipe, for the answer to a request of its own, or sleeps below an `except`.
+    for room in a full pipe, for the answer to a request of its own, for a signal that only another
+    process of the job could have a reason to send, or sleeps below an `except`.
     The turn to accept may be a lock on a file that another one of its `family` has.
     """
     task = main_kernel(look)
@@ -136,7 +138,17 @@ def is_kept_from_work(look: Look, family: Sequence[Look]) -> bool:
         takes_turns = {one.pid for one in family if waits_for_requests(one)}
         holders = {one.holder for one in look.locks if one.waiting}
         return not holders <= takes_turns
-    return _tries_again(look) or _awaits_an_answer(look)
+    return _tries_again(look) or _awaits_an_answer(look) or _awaits_a_word_by_signal(call)
+
+
+_WORDS_BY_SIGNAL = frozenset([signal.SIGUSR1, signal.SIGUSR2, *range(34, 65)])  # the last: SIGRT*
+
+
+def _awaits_a_word_by_signal(call: Syscall) -> bool:
+    """Return whether a call waits without a limit for signals that mean what a program wants them
+    to mean, and for none by which a server is told to end, to begin anew, or of a child.
+    """
+    return bool(call.signals) and call.timeout is None and {*call.signals} <= _WORDS_BY_SIGNAL
 
 
 def _awaits_an_answer(look: Look) -> bool:

@@ -15,7 +15,7 @@ from ..base.command_words import has_title, program, starts_for_multiprocessing
 from ..base.identity import ProcessId, RankId, UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
-from ..base.process_roles import find_server_process
+from ..base.process_roles import find_server_process, is_dask_worker
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Edge, Verdict, Wait, Where
 from .call_site import find_call
@@ -24,7 +24,7 @@ from .causes.signs import describe_exit_status
 from .causes.workers import CHILD_DIED
 from .process.blocked_syscalls import POLL_CALLS, READ_CALLS
 from .process.frames import format_innermost_frame
-from .process.helper_processes import find_dead_helper, is_halted
+from .process.helper_processes import asks_its_cluster, find_dead_helper, is_halted
 from .process.process_snapshot import merge_looks
 from .process.request_threads import waits_for_others
 from .proof_of_hang import waits_for_requests
@@ -147,7 +147,9 @@ def _find_titled_part(first: int, case: Case, graph: WaitGraph) -> _Part | None:
     """Return the last of the processes that wait for one another from `first` on, below a program
     that is no rank of several, where each has given itself a title (setproctitle) and the last one
     is stopped, or kept by what is none of them: a server of the user's own consists of such parts.
-    None for any other one.
+    One that waits for a program it has started, and that for it, is the last one as well, and so is
+    a worker of Dask whose task asks its cluster while no other one has a task that stands still by
+    itself. None for any other one.
     """
     (facts, *others), links = case.ranks, graph.list_awaited()
     known = {looks[-1].pid: looks for looks in facts.children if looks}
@@ -156,18 +158,29 @@ def _find_titled_part(first: int, case: Case, graph: WaitGraph) -> _Part | None:
         way.append(pid)
         following = links.get(ProcessId(facts.host, pid), ())
         pid = next((one.pid for one in following if one.host == facts.host), 0)
-    parts = [pid for pid in way if has_title(known[pid][-1].command)]
+    helper = known[way[-1]][-1] if len(way) > 1 else None
+    is_mutual = helper is not None and pid == helper.ppid == way[-2] and not _is_titled(helper)
+    if is_mutual:
+        way.pop()
+    parts = [pid for pid in way if _is_titled(known[pid][-1])]
     view = merge_looks(known[way[-1]]) if way else None
     if others or len(parts) < len(way) or view is None or view.running:
         return None
+    if waits_for_requests(view.look):
+        return None
     wait = graph.waits.get((facts.rank, way[-1]))
-    if not (is_halted(view.look) or is_kept_by_others(wait, {*known, facts.pid})):
+    is_alone = is_mutual or is_halted(view.look) or asks_its_cluster(view.look)
+    if not (is_alone or is_kept_by_others(wait, {*known, facts.pid})):
         return None
     return _Part(facts.rank, known[way[-1]], _name_role(view.look), first)
 
 
+def _is_titled(look: Look) -> bool:
+    return has_title(look.command) or is_dask_worker(look.command)  # whose title has its address
+
+
 # What a process is kept by that does not go on: no work that is to come to it.
-_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel"])
+_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel", "gil"])
 
 
 def is_kept_by_others(wait: Wait | None, family: Collection[int | None]) -> bool:
@@ -217,7 +230,7 @@ def _name_role(look: Look) -> str:
     role, words = find_server_process(look.command), look.command
     if role is not None or not words:
         return role.name if role is not None else look.name
-    if has_title(words):
+    if has_title(words) or is_dask_worker(words):
         return words[0]
     at = None if starts_for_multiprocessing(words) else program(words)
     return look.name if at is None else words[at].rpartition("/")[2]

@@ -43,6 +43,8 @@ class _LineLocks(NamedTuple):
 
     takes: ast.expr | None  # the one that is taken there
     inside: tuple[ast.expr, ...]  # those that were taken before, and not given back
+    # Of a head with several on this line, those before its call: `with lock, open(path)`.
+    before_call: tuple[ast.expr, ...]
     way: tuple[ast.AST, ...]  # to the line, outermost first
 
 
@@ -57,19 +59,23 @@ def _find_locks(source: str, line: int) -> _LineLocks:
         inside += _locks_of_with(outer, inner, tree) + _locks_before(outer, inner, tree)
     last = way[-1] if way else None
     takes: ast.expr | None = None
+    before_call: list[ast.expr] = []
     if isinstance(last, ast.With):  # a line of its head
         heads = [item.context_expr for item in last.items]
         there = [one for one in heads if one.lineno <= line <= (one.end_lineno or one.lineno)]
         before = [one for one in heads if (one.end_lineno or one.lineno) < line]
         inside += [one for one in before if _is_lock(one, tree)]
         takes = there[0] if len(there) == 1 and _is_lock(there[0], None) else None
+        if len(there) > 1 and isinstance(there[-1], ast.Call) and not _is_lock(there[-1], tree):
+            before_call = [one for one in there[:-1] if _is_lock(one, None)]
+            takes = before_call[0] if len(there) == 2 and before_call else None
     else:
         taken = [one for node in _keep_last_statement(way[first:]) if (one := _acquired(node))]
         takes = taken[-1] if taken else None
     given = _word(takes) if takes is not None else ""
     inside = [one for one in inside if _word(one) != given]
     unique = {_word(one): one for one in inside}
-    return _LineLocks(takes, tuple(unique.values()), tuple(way))
+    return _LineLocks(takes, tuple(unique.values()), tuple(before_call), tuple(way))
 
 
 def _keep_last_statement(way: Sequence[ast.AST]) -> Sequence[ast.AST]:
@@ -351,7 +357,8 @@ def _add_to_thread(thread: Thread, taking: Frame | None, words: Iterable[str]) -
             frames.append(frame)
             continue
         found = _find_locks(source, frame.line)
-        inside = tuple(_make_lock(frame, one, found.way) for one in found.inside)
+        has = found.inside if frame is taking else (*found.inside, *found.before_call)
+        inside = tuple(_make_lock(frame, one, found.way) for one in has)
         takes = _taken_in(frame) if frame is taking else None
         frames.append(replace(frame, takes=takes, inside=inside) if takes or inside else frame)
     return replace(thread, frames=tuple(frames))

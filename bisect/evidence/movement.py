@@ -30,6 +30,7 @@ from .awaited_work import (
     keep_children_that_feed,
     keep_what_feeds,
 )
+from .dask_threads import runs_loop_of_dask
 from .kernel import split_words
 
 AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
@@ -37,6 +38,7 @@ AwaitedDescriptors = tuple[tuple[str, Descriptor], ...]
 ONE_WAY = 8  # so many times more in one direction than in the other is no polling
 NET_BULK = 16 * 1024  # bytes a second, sent over a socket that is not waited for
 NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but are told little
+TOLD_BY_DASK = 6 * 1024  # each worker what it uses, and asks for its lock again: 3 KiB/s
 THREAD_BULK = 64 * 1024  # of one thread of the step: the main one reads or writes, another writes
 FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MiB/s
 DISK_BULK = 4 * 1024  # really from storage
@@ -78,7 +80,7 @@ def _socket_traffic(
 ) -> Iterator[str]:
     old = {one.inode: one for one in before.sockets}
     calls = {one.socket.inode: name for name, one in awaited if one.socket is not None}
-    is_of_dask = is_dask_worker(after.command) or any(map(_runs_loop_of_dask, after.threads))
+    is_of_dask = is_dask_worker(after.command) or any(map(runs_loop_of_dask, after.threads))
     for new in after.sockets:
         known = old.get(new.inode)
         received, sent = _grown_bytes(known, new)
@@ -88,28 +90,14 @@ def _socket_traffic(
         call = calls.get(new.inode) if known is not None else None
         if is_of_dask:  # its processes tell one another what they use
             call = None
-        much = received >= (NET_RECEIVED if known is not None else NET_BULK) * seconds
+        least = TOLD_BY_DASK if is_of_dask else NET_RECEIVED
+        much = received >= (least if known is not None else NET_BULK) * seconds
         if received > 0 and received >= ONE_WAY * sent and (call or much):
             yield f"receives {format_rate(received, seconds)} from {new.peer or 'a socket'}"
             continue
         much = sent >= NET_BULK * seconds
         if sent > 0 and sent >= ONE_WAY * received and (call in _SENDS or much):
             yield f"sends {format_rate(sent, seconds)} to {new.peer or 'a socket'}"
-
-
-_LOOPS_OF_DASK = (
-    ("/distributed/utils.py", "LoopRunner"),
-    ("/distributed/nanny.py", "WorkerProcess"),
-)
-
-
-def _runs_loop_of_dask(thread: Thread) -> bool:
-    """Return whether a thread is the loop of a client of Dask's, of its scheduler or a worker."""
-    return any(
-        one.file.endswith(file) and name in one.name
-        for one in thread.frames
-        for file, name in _LOOPS_OF_DASK
-    )
 
 
 def _grown_bytes(old: Socket | None, new: Socket) -> tuple[int, int]:
@@ -257,7 +245,7 @@ def _places_in_look(look: Look, every: bool = False) -> Iterator[CodePlace]:
         frames = _without_tries(tuple(line for line, _ in groupby(code)))
         if not frames or (thread.name in SERVICE_THREADS and not every):
             continue
-        if _runs_loop_of_dask(thread) and not every:  # by which its processes are in touch
+        if runs_loop_of_dask(thread) and not every:  # by which its processes are in touch
             continue
         if thread.os_id == look.pid or thread is look.main:
             yield "main", frames
@@ -280,10 +268,12 @@ def _starts_workers(thread: Thread) -> bool:
 
 def _without_tries(frames: tuple[CodeLine, ...]) -> tuple[CodeLine, ...]:
     """Return a stack, innermost first, without what a library does in each of its endless tries to
-    get a lock: that gets nowhere, in however many functions a look finds it.
+    get a lock, or another's value: that gets nowhere, in however many functions a look finds it.
     """
     asks = [
-        at for at, (file, name, _) in enumerate(frames) if has_role(file, name, Role.POLLS_LOCK)
+        at
+        for at, (file, name, _) in enumerate(frames)
+        if any(has_role(file, name, role) for role in (Role.POLLS_LOCK, Role.SPINS_FOR_OTHERS))
     ]
     if not asks:
         return frames
@@ -452,11 +442,27 @@ def describe_computing(looks: Sequence[Look], children: Sequence[Sequence[Look]]
     """Return who burns CPU, in words ("computes (97 % of a core)"), "" if nobody does."""
     parts = []
     for index, one in enumerate([looks, *children]):
+        if sum(map(_spins_for_others, one)) * 2 > len(one):
+            continue
         share = measure_cpu_share(one[0].sample, one[-1].sample) if len(one) > 1 else 0.0
         if share >= BUSY_SHARE or _is_mostly_running(one):
             subject = f"its child {one[0].name} ({one[0].pid}) " if index else ""
             parts.append(f"{subject}computes ({share:.0%} of a core)".replace("%", " %"))
     return "; ".join(parts)
+
+
+def _spins_for_others(look: Look) -> bool:
+    """Return whether a thread of a process asks without a pause for what another process is to
+    give, and no further one that the kernel has on a core is in Python code.
+    """
+    spinning = {
+        thread.os_id
+        for thread in look.threads
+        if any(has_role(one.file, one.name, Role.SPINS_FOR_OTHERS) for one in thread.frames)
+    }
+    python = {thread.os_id for thread in look.threads}
+    running = {one.tid for one in look.kernel if one.state == "R"}
+    return bool(spinning) and not (running & python) - spinning
 
 
 def _is_mostly_running(looks: Sequence[Look]) -> bool:

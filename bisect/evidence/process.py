@@ -14,7 +14,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -83,7 +83,7 @@ def sample(
     pid: int,
     *,
     net: bool | Mapping[int, Socket] = False,
-    polling: Iterable[int] = (),
+    polling: Collection[int] = (),
     limit: float = 0.2,
 ) -> Sample | None:
     """Return the counters of a process, None if it is gone (a zombie is gone).
@@ -115,7 +115,7 @@ def sample(
         received=_received(pid, net) if net is not False else None,
         disk_read=whole.get("read_bytes", 0),
         faults=found.faults,
-        delayed=_delayed(pid),
+        delayed=0.0 if pid in polling else _delayed(pid),  # that of the main thread
         main_read=main.get("rchar", 0),
         main_written=main.get("wchar", 0),
         polling=tuple(
@@ -347,7 +347,7 @@ class Life:
             if self.descriptor is not None:
                 self._is_over = _is_readable(self.descriptor)
             else:
-                self._is_over = _is_gone(self.pid, self.started)
+                self._is_over = is_gone(self.pid, self.started)
         return self._is_over
 
     def exit_code(self) -> int | None:
@@ -398,8 +398,10 @@ def _is_readable(descriptor: int) -> bool:
     return any(event & select.POLLIN for _, event in poll.poll(0))
 
 
-def _is_gone(pid: int, started_at: int | None) -> bool:
-    """Return whether no process has `pid` since `started_at`."""
+def is_gone(pid: int, started_at: int | None) -> bool:
+    """Return whether no process has had `pid` since `started_at` (clock ticks after boot; None: it
+    is not known). A zombie is gone.
+    """
     try:
         os.kill(pid, 0)  # asks only (kill(2)); it answers without /proc, and with hidepid=2
     except (ProcessLookupError, OverflowError):

@@ -113,26 +113,20 @@ def decode_futex(call: Syscall, memory: ReadsBytes, pid: int) -> Futex | None:
     value = int.from_bytes(data[:4], "little")
     owner = find_mutex_owner(data, futex_operation(call))
     if not call.args[1] & _PRIVATE:
-        mapping = _find_mapping(_read_maps(pid), address)
+        mapping = find_shared_file(_read_maps(pid), address)
         if not mapping:
             return Futex(address, value, owner)
-        sharers = _list_sharers(pid, mapping)
+        sharers = list_sharers(pid, mapping)
         return Futex(address, value, owner, file=mask_text(mapping[5]), sharers=sharers)
     if owner is None:
         return Futex(address, value)
     return Futex(address, value, owner, thread_exists(pid, owner))
 
 
-def parse_shared_file(maps: str, address: int) -> str:
-    """Return the file below /dev/shm that an address is mapped from, by the text of a
-    /proc/PID/maps (proc_pid_maps(5)); "" for none.
+def find_shared_file(maps: str, address: int) -> list[str]:
+    """Return the fields of one line of `maps`, the text of a /proc/PID/maps (proc_pid_maps(5)):
+    that of the file below /dev/shm that an address is mapped from. [] for none.
     """
-    mapping = _find_mapping(maps, address)
-    return mask_text(mapping[5]) if mapping else ""
-
-
-def _find_mapping(maps: str, address: int) -> list[str]:
-    """Return the fields of the line of a file below /dev/shm that an address is in, [] for none."""
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) < 6 or not fields[5].startswith(_SHARED_MEMORY):
@@ -143,16 +137,11 @@ def _find_mapping(maps: str, address: int) -> list[str]:
     return []
 
 
-def find_sharers(pid: int, address: int) -> tuple[int, ...] | None:
+def list_sharers(pid: int, mapping: Sequence[str]) -> tuple[int, ...] | None:
     """Return the other processes of the same session that have the same file below /dev/shm mapped
-    as a process has at an address: who shares a semaphore has inherited it, or its name. None where
-    it has none there, or there are too many to look at.
+    as a process has by a line of its maps: who shares a semaphore has inherited it, or its name.
+    None where there are too many to look at.
     """
-    mapping = _find_mapping(_read_maps(pid), address)
-    return _list_sharers(pid, mapping) if mapping else None
-
-
-def _list_sharers(pid: int, mapping: Sequence[str]) -> tuple[int, ...] | None:
     began, session = time.monotonic(), _find_session(pid)
     if session is None:
         return None
@@ -276,7 +265,16 @@ def decode_syscall(
         path=path,
         descriptors=tuple(describe(fd) for fd in dict.fromkeys(fds)),
         futex=decode_futex(call, memory, pid),
+        signals=_decode_signal_set(call, memory),
     )
+
+
+def _decode_signal_set(call: Syscall, memory: ReadsMemory) -> tuple[int, ...]:
+    """Return the signals that a call of rt_sigtimedwait() waits for: a bit each, from 1 on."""
+    if call.name != "rt_sigtimedwait":
+        return ()
+    bits = int.from_bytes(memory.read(call.args[0], 8) or b"", "little")
+    return tuple(number for number in range(1, 65) if bits >> number - 1 & 1)
 
 
 def _decode_poll_set(call: Syscall, memory: ReadsMemory) -> list[int]:

@@ -6,7 +6,9 @@ is enough.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..base.lazy_dataclass import dataclass
@@ -308,3 +310,23 @@ def restart_clocks(members: NodeRanks, now: float) -> None:
         member.moved_at = member.stirred_at = now
         if member.waits_for_us:
             member.waits_since = now
+
+
+@dataclass
+class Moments:
+    """When things happened to a command that is watched from outside, on the monotonic clock; 0.0
+    for never.
+    """
+
+    began: float = field(default_factory=time.monotonic)
+    stirred: float = field(default_factory=time.monotonic)  # something of the command
+    sampled: float = 0.0
+    looked: float = 0.0
+    ticked: float = field(default_factory=time.monotonic)
+    ranks_ended: float = 0.0  # by a verdict of a monitor
+    elsewhere: float = float("-inf")  # it had a client of who starts the ranks
+
+    def skip(self, now: float, pause: float) -> None:
+        """Nothing ran for `pause` seconds: no clock counts them."""
+        self.began += pause
+        self.stirred = now

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from ..base.checkpoints import STARTUP, Checkpoint, Phase
 from ..base.deadline import call_with_limit
-from ..base.events import Answer, Event, Message, Said, encode
+from ..base.events import Answer, Event, Said, encode
 from ..base.files import stamp
 from ..base.lazy_dataclass import dataclass
 from ..base.loading import LoadDelay, limit_delay
 from ..base.rank_state import NodeRanks, RankState
+from ..base.typed_messages import Message
 from ..base.version import VERSION
 from ..evidence.process import started
 from ..rank import our_folders
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ..diagnosis.snapshot import Snapshot
     from ..evidence.process import Life
     from ..evidence.ring_reader import Pulse, RingRead
-    from .job_activity import EndedChildren
+    from .ended_children import EndedChildren
     from .other_nodes import OtherNodes
     from .server import Server
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.deadline import call_with_limit
-from ..base.events import Message
 from ..base.identity import RankId
 from ..base.rank_facts import (
     CollectiveLog,
@@ -23,6 +22,7 @@ from ..base.rank_facts import (
     RestartedProcess,
 )
 from ..base.rank_state import NodeRanks, RankState
+from ..base.typed_messages import Message
 from ..evidence import external_tools
 from ..evidence.gpus import flight_recorder
 from ..evidence.lock_and_log_files import PrintingRank, read_printed_lines

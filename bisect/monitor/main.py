@@ -19,10 +19,11 @@ from types import ModuleType
 from typing import Any
 
 from ..base import events
-from ..base.events import Message, decode
+from ..base.events import decode
 from ..base.loading import import_at_low_priority
 from ..base.proc import find_peer_pid
 from ..base.rank_state import find_released_ranks
+from ..base.typed_messages import Message
 from ..rank import our_folders
 from .early_messages import Heard
 from .job import Job

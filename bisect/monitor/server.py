@@ -9,7 +9,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from ..base import events
-from ..base.events import Event, Message, decode
+from ..base.events import Event, decode
 from ..base.proc import find_peer_pid
 from ..base.process_roles import is_worker
 from ..base.rank_state import (
@@ -18,6 +18,7 @@ from ..base.rank_state import (
     find_opening_barriers,
     find_released_ranks,
 )
+from ..base.typed_messages import Message
 from ..base.words import format_bytes, format_ranges, format_ranks
 from ..evidence.process import Life, open_life, words_of
 from .rank_exits import note_end, note_slow

@@ -29,8 +29,9 @@ from ..evidence.kernel import read_status
 from ..evidence.ray_cluster import leave_out_services
 from . import clocks
 from .clocks import are_ranks_past
+from .ended_children import EndedChildren
 from .finalize import close_job, reopen_job
-from .job_activity import EndedChildren, Stillness, Suspension
+from .job_activity import Stillness, Suspension
 from .job_facts import make_rank_facts
 from .missing_ranks import MissingRanks
 from .monitor_process import DESCRIPTORS, call_in_thread

@@ -26,6 +26,7 @@ from ..base import events
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import CUT_SHORT
 from ..rank.exit_proxy import EXIT_STATUS
+from .clocks import Moments
 from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
 
 if TYPE_CHECKING:
@@ -36,14 +37,15 @@ if TYPE_CHECKING:
     from ..front.watcher_socket import WatcherSocket
     from .asked_hosts import Ask, AskedHosts
     from .clocks import NodeWait
+    from .ended_children import EndedChildren
     from .ending import ProcessFamily
-    from .job_activity import EndedChildren
     from .other_agents import OtherAgents
     from .watcher_verdict import LauncherJudgement, LauncherSnapshot
 
 TICK = 0.25  # seconds
 QUIET_TICK = 5.0  # once ranks have spoken: their monitors look, and tell us
 SAMPLE_EVERY = 1.0
+NAMES_AFTER = 2  # times `stall` that what stirs is looked at, for what its threads are
 RARELY = 30.0  # seconds between samples of a command that has run for long and tells nothing
 PING_EVERY = 2.0  # seconds between two words to the front, at the end
 LOOKS_LIMIT = 30.0  # seconds for some looks, and what others say of them, on a busy machine
@@ -68,24 +70,6 @@ class SupervisedCommand:
     since: float = field(default_factory=time.time)  # when it began, on the wall clock
     starter: int | None = None  # a socket to who started us: told everything; its end is ours
     ask_hosts: Ask | None = None  # by whom other hosts are asked that the command reaches by ssh
-
-
-@dataclass
-class Moments:
-    """When things happened, on the monotonic clock; 0.0 for never."""
-
-    began: float = field(default_factory=time.monotonic)
-    stirred: float = field(default_factory=time.monotonic)  # something of the command
-    sampled: float = 0.0
-    looked: float = 0.0
-    ticked: float = field(default_factory=time.monotonic)
-    ranks_ended: float = 0.0  # by a verdict of a monitor
-    elsewhere: float = float("-inf")  # it had a client of who starts the ranks
-
-    def skip(self, now: float, pause: float) -> None:
-        """Nothing ran for `pause` seconds: no clock counts them."""
-        self.began += pause
-        self.stirred = now
 
 
 class LauncherSupervisor:
@@ -258,11 +242,17 @@ class LauncherSupervisor:
                 await self._late_at_start(now)
         elif now > max(at.stirred, at.looked) + max(around.stall, self.find_pause(now)):
             await self._judge("still", at.stirred + around.stall)
+        elif now > max(at.began, at.looked) + NAMES_AFTER * around.stall and self._is_to_name():
+            await self.look()
+
+    def _is_to_name(self) -> bool:
+        return self._stillness is not None and self._stillness.wants_names_of_threads()
 
     def sample(self, now: float) -> None:
         from ..evidence.process import descendants
         from ..evidence.ray_cluster import leave_out_services
-        from .job_activity import EndedChildren, Stillness
+        from .ended_children import EndedChildren
+        from .job_activity import Stillness
 
         if self._stillness is None or self._ended is None:
             self._stillness, self._ended = Stillness(), EndedChildren()
@@ -516,6 +506,8 @@ class LauncherSupervisor:
             self.family.add_rank(pid)
         self.tasks = set(found.rank_of) if found.is_elsewhere else set()
         self.at.looked = time.monotonic()
+        if self._stillness is not None:
+            self._stillness.learn_threads(found.as_seen)
         return found
 
     @property

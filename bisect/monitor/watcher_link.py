@@ -25,7 +25,6 @@ from ..base.events import (
     Failed,
     HeldBack,
     Hello,
-    Message,
     OtherHosts,
     TakenBack,
     Verdict,
@@ -36,6 +35,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import BADNESS
 from ..base.proc import find_peer_pid
 from ..base.rank_state import NodeRanks, RankState
+from ..base.typed_messages import Message
 from ..base.variables import OUTER_VARIABLE as OUTER_VARIABLE
 from ..base.variables import STARTER_VARIABLE as STARTER_VARIABLE
 from ..front.watcher_socket import was_interrupted

@@ -49,6 +49,7 @@ from ..diagnosis.other_nodes import (
     find_node_rendezvous,
     list_agents_lost_at_end,
 )
+from ..diagnosis.process.actor_waits import put_job_thread_first, put_same_thread_first
 from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS
 from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.request_threads import put_stuck_request_first
@@ -59,6 +60,7 @@ from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from ..evidence import movement
 from ..evidence.awaited_work import keep_children_that_feed
+from ..evidence.dask_threads import is_loop_at_work
 from ..evidence.descriptors import parse_socket_inode, read_sockets
 from ..evidence.look import Target
 from ..evidence.machine import read_machine
@@ -71,6 +73,7 @@ from ..evidence.process import (
     words_of,
 )
 from ..evidence.ray_cluster import leave_out_services
+from ..evidence.successive_looks import complete_look
 from ..rank.watched.command_environment import START_UP
 from ..rank.watched.unreached_ranks import find_hosts_flag
 from .missing_ranks import find_rank_number, take_spawned_ranks
@@ -122,6 +125,8 @@ class LauncherSnapshot:
     expects_words: bool  # its ranks are ours, and would have spoken
     mark: str = ""  # what all that it started has in its environment, as OUTER_VARIABLE
     looks: dict[int, list[Look]] = field(default_factory=dict)  # by pid, oldest first
+    # The same with each main thread as it is, and no other one in its place.
+    as_seen: dict[int, list[Look]] = field(default_factory=dict)
     rank_of: dict[int, int] = field(default_factory=dict)  # by the pid of a rank's own process
     parents: dict[int, int] = field(default_factory=dict)
     # Those that have our variables, and a PYTHONPATH without the folder that starts the watch.
@@ -266,7 +271,12 @@ class LauncherSnapshot:
         targets = [Target(pid, "rank" if pid in tops else "child") for pid in shown]
         for one in await take_good_looks(targets):
             if one.state:
-                self.looks.setdefault(one.pid, []).append(put_stuck_request_first(one))
+                before = self.as_seen.setdefault(one.pid, [])
+                one = complete_look(before[-1], one) if before else one
+                before.append(one)
+                kept = self.looks.setdefault(one.pid, [])
+                one = put_stuck_request_first(put_job_thread_first(one))
+                kept.append(put_same_thread_first(kept, one))
         self._find_beside()
 
     def _find_beside(self) -> None:
@@ -285,7 +295,11 @@ class LauncherSnapshot:
         That a script of the user's own prints something counts: it may sleep in between, and it
         cannot be asked what it does.
         """
-        seen: list[str] = []
+        seen = [
+            f"the event loop of {looks[-1].name} ({pid}) computes"
+            for pid, looks in self.as_seen.items()
+            if is_loop_at_work(looks)
+        ]
         for looks in self._select_counting_looks():
             if is_resource_tracker(looks[-1].command) or _find_meeting(looks) is not None:
                 continue  # it hears of what others make, and nobody waits for it; or it only asks

@@ -31,7 +31,6 @@ from ..base.events import (
     Event,
     Finished,
     Go,
-    Message,
     Observe,
     Phase,
     Places,
@@ -47,6 +46,7 @@ from ..base.events import (
 from ..base.masking import mask_ends
 from ..base.place import FOLDER_VARIABLE, JOB_VARIABLE, Place, monitor_of
 from ..base.proc import find_peer_pid, read_stat
+from ..base.typed_messages import Message
 from .monitor_connection import Interpreter, MonitorConnection, connect_to_monitor
 from .ptrace_permission import PtracePermission
 

@@ -25,9 +25,10 @@ from dataclasses import asdict
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ..base.events import Environ, Hello, Message, Pulse, encode
+from ..base.events import Environ, Hello, Pulse, encode
 from ..base.masking import mask_text
 from ..base.place import OUTER_VARIABLE, Place, command_line
+from ..base.typed_messages import Message
 from . import began
 from .after_import import after_import
 from .link import Link

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base.events import Bye, Call, Ended, Event, Hello, Overdue, Pulse, Said, TakenBack, is_rank
+from ..base.events import Bye, Call, Ended, Event, Hello, Overdue, Pulse, Said, TakenBack
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.typed_messages import is_rank
 from ..base.words import format_ranks
 from .run_reader.run import RecordedRun
 from .run_reader.timeline import RankRow, Span, read_timeline, wall_clock_offset

@@ -54,7 +54,7 @@ for step in range(5):
     loss = model(torch.ones(2, 4) * rank).pow(2).mean()
     loss.backward()
     reducer(loss.detach())
-everyone = [torch.zeros(1) for _ in range(3)]
+everyone = [torch.zeros(1) for _ in range(2)]
 dist.all_gather(everyone, torch.full((1,), float(rank)))
 dist.barrier()
 print("counted:", sorted(counts.items()), [one.item() for one in everyone])
@@ -76,8 +76,8 @@ def main() -> None:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     ranks = []
-    for rank in range(3):
-        own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
+    for rank in range(2):
+        own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
         own |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         words = [sys.executable, "worker_train.py"]
         ranks.append(subprocess.Popen(words, env=own, text=True, stdout=subprocess.PIPE))

@@ -90,8 +90,8 @@ raise RuntimeError("the end of a rank")
 def main() -> None:
     with open("worker_train.py", "w") as file:
         file.write(WORKER)
-    for rank in range(3):
-        own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
+    for rank in range(2):
+        own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
         words = [sys.executable, "worker_train.py"]
         done = subprocess.run(words, env=own, stdout=subprocess.PIPE, text=True)
         print(rank, done.returncode, done.stdout, flush=True)

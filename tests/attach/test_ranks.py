@@ -179,7 +179,9 @@ def test_what_a_rank_started_tells_its_number_where_the_rank_may_not_be_read() -
 
 def test_what_a_monitor_of_ours_starts_is_no_rank() -> None:
     """A rank starts the monitor, and it stays when the rank is gone."""
-    monitor = process(110, 1, PYTHON, "-I", "-S", "cli.py", "monitor", environ=of_torchrun(0))
+    monitor = process(
+        110, 1, PYTHON, "-I", "-S", "/x/hangbisect", "monitor", environ=of_torchrun(0)
+    )
     py_spy = process(111, 110, "py-spy", "dump", environ=of_torchrun(0))
     assert numbers(monitor, py_spy) == {}
 
@@ -327,6 +329,46 @@ def test_a_rank_among_others_that_waits_for_its_numbered_helpers_is_one() -> Non
     looks |= {110: told(0, 110), 111: told(1, 111)}
     found = read_ranks_from_stacks(table(script, *ranks, *helpers), looks)
     assert {rank.pid: rank.number for rank in found} == {100: 0, 101: 1}
+
+
+def two_nodes(flag: str, call: str = "wait4") -> tuple[dict[int, Process], dict[int, Look]]:
+    """Two programs of a shell's script, each with its number, that have spawned two workers each:
+    what their functions say is a worker's number on its node.
+    """
+    shell = process(90, 1, "bash", "start.sh", name="bash")
+    nodes = [process(100 + n, 90, PYTHON, "train.py", flag, str(n)) for n in range(2)]
+    pids = {110: 100, 111: 100, 120: 101, 121: 101}
+    spawned = [
+        process(pid, of, PYTHON, "-c", "x", "--multiprocessing-fork") for pid, of in pids.items()
+    ]
+    looks = {pid: look("train train.py:9", pid=pid) for pid in pids}
+    for pid, one in looks.items():
+        frames = (Frame("_wrap", SPAWN, 90, locals=(("i", str(pid % 10)),)),)
+        looks[pid] = replace(one, threads=(replace(one.threads[0], os_id=pid, frames=frames),))
+    looks |= {one.pid: look("main train.py:30", pid=one.pid, call=call) for one in nodes}
+    return table(shell, *nodes, *spawned), looks
+
+
+SPAWN = "/env/lib/python3.11/site-packages/torch/multiprocessing/spawn.py"
+
+
+def test_programs_that_stand_for_nodes_and_only_wait_have_started_the_ranks_of_one_job() -> None:
+    """The ImageNet example of PyTorch, started twice on one machine."""
+    found = read_ranks_from_stacks(*two_nodes("--rank"))
+    assert {rank.pid: rank.number for rank in found} == {110: 0, 111: 1, 120: 2, 121: 3}
+    assert {rank.world for rank in found} == {4}
+    assert {rank.launcher for rank in found} == {90}
+
+
+def test_programs_that_do_more_than_wait_are_ranks_and_what_they_started_are_helpers() -> None:
+    found = read_ranks_from_stacks(*two_nodes("--rank", "recvfrom"))
+    assert {rank.pid: rank.number for rank in found} == {100: 0, 101: 1}
+
+
+def test_programs_with_a_seed_each_are_no_nodes() -> None:
+    found = read_ranks_from_stacks(*two_nodes("--seed"))
+    assert len({rank.launcher for rank in found}) == 2
+    assert {rank.pid: rank.number for rank in found} == {110: 0, 111: 1, 120: 0, 121: 1}
 
 
 # ---- actors of Ray -------------------------------------------------------------------------------

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.pipeline import PIPELINES, find_pipeline
 from hangbisect.rank.watch_options import add_watch_options
 from hangbisect.toggles.table import TOGGLES, toggle
 from hangbisect.toggles.toggle import ANY, Toggle
 
-BY_NAME = pytest.mark.parametrize("entry", TOGGLES, ids=lambda entry: entry.name)
+from ..examples import for_each
+
+each = for_each(TOGGLES, lambda entry: entry.name)
 
 
-@BY_NAME
+@each
 def test_the_default_is_one_of_the_values(entry: Toggle) -> None:
     assert entry.default is None or entry.default in entry.values
 
 
-@BY_NAME
+@each
 def test_what_it_sets_in_the_environment_belongs_to_its_values(entry: Toggle) -> None:
     assert {value for value, _, _ in entry.environment} <= set(entry.values)
 
 
-@BY_NAME
+@each
 def test_it_belongs_to_a_component_of_the_pipeline(entry: Toggle) -> None:
     table = [
         row for name in PIPELINES if name in entry.pipelines for row in find_pipeline(name).table
@@ -53,7 +54,7 @@ def test_what_nearly_always_hides_a_hang_is_a_probe() -> None:
     }
 
 
-@BY_NAME
+@each
 def test_each_has_a_way_to_be_applied_that_the_table_names(entry: Toggle) -> None:
     assert entry.flag or entry.by_environment or entry.launcher
     assert not (entry.flag and entry.variable)
@@ -62,7 +63,7 @@ def test_each_has_a_way_to_be_applied_that_the_table_names(entry: Toggle) -> Non
     assert entry.help
 
 
-@BY_NAME
+@each
 def test_the_pipelines_that_read_a_flag_take_it(entry: Toggle) -> None:
     for name in [name for name in PIPELINES if entry.flag and name in entry.pipelines]:
         parser = Parser()
@@ -72,7 +73,7 @@ def test_the_pipelines_that_read_a_flag_take_it(entry: Toggle) -> None:
             assert str(getattr(parser.parse_all([entry.flag, value]), entry.dest)) == value
 
 
-@BY_NAME
+@each
 def test_what_is_changed_in_the_code_belongs_to_its_values(entry: Toggle) -> None:
     assert {value for value, _ in entry.in_code} <= {*entry.values, ANY}
     for value, change in entry.in_code:

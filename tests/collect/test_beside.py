@@ -128,6 +128,42 @@ def test_who_was_asked_once_is_looked_at_again_until_it_is_gone() -> None:
     assert beside.asked_by == {}
 
 
+# Its engine starts a worker and is killed: the worker is init's, and nobody asks for the engine.
+ABOVE = """
+import os, signal, sys, time
+read, write = os.pipe()
+if (engine := os.fork()) == 0:
+    if (worker := os.fork()) == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.write(write, b"%d " % worker)
+    os.kill(os.getpid(), int(sys.argv[1]))
+worker = int(os.read(read, 10))
+print(engine, worker, flush=True)
+sys.stdin.read()
+os.kill(worker, 9)
+"""
+
+
+@pytest.mark.parametrize(("signal", "is_found"), [("9", True), ("15", False)])
+def test_what_had_started_an_orphan_and_was_killed_is_beside_it(
+    signal: str, is_found: bool
+) -> None:
+    words = [sys.executable, "-c", ABOVE, signal]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None
+        assert one.stdin is not None
+        engine, worker = map(int, one.stdout.readline().split())
+        end, found = time.monotonic() + 20, False
+        while time.monotonic() < end and not found:
+            found = engine in ProcessesBeside().find([(worker, asks(worker))], {worker})
+            if not is_found:
+                break
+            time.sleep(0.05)
+        one.stdin.close()
+    assert found is is_found
+
+
 def test_the_thread_that_answers_is_shown_in_place_of_the_one_that_takes_connections() -> None:
     takes = look(
         "_PollLikeSelector.select STD/selectors.py:415",

@@ -48,6 +48,7 @@ def answering(*statuses: dict[str, Any] | None) -> Iterator[int]:
     try:
         yield server.getsockname()[1]
     finally:
+        server.shutdown(socket.SHUT_RDWR)  # it wakes who waits for a client, which close() does not
         server.close()
         thread.join(LIMIT)
         for client in silent:

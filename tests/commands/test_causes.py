@@ -22,13 +22,12 @@ def test_the_list_has_every_cause_under_its_family(capsys: pytest.CaptureFixture
     assert [line for line in lines if line and line[0] != " "] == [f.title for f in FAMILIES]
 
 
-@pytest.mark.parametrize("known", CAUSES, ids=lambda known: known.id)
-def test_each_can_be_explained(known: object, capsys: pytest.CaptureFixture[str]) -> None:
-    name = getattr(known, "id", "")
-    text = said(capsys, name)
-    assert text.startswith(f"{name}: ")
-    assert "What avoids it" in text
-    assert "{" not in text
+def test_each_can_be_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for known in CAUSES:
+        text = said(capsys, known.id)
+        assert text.startswith(f"{known.id}: ")
+        assert "What avoids it" in text
+        assert "{" not in text, known.id
 
 
 def test_signs_say_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:

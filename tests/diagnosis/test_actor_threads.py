@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.base.process_facts import Look, RayCluster, Socket, Thread
-from hangbisect.diagnosis.process.actor_waits import put_job_thread_first
+from hangbisect.base.process_facts import Kernel, Look, RayCluster, Socket, Syscall, Thread
+from hangbisect.diagnosis.process.actor_waits import (
+    put_job_thread_first,
+    put_same_thread_first,
+)
 from hangbisect.diagnosis.proof_of_hang import describe_waiting_for_work
 from hangbisect.diagnosis.snapshot import Snapshot
 
@@ -51,6 +54,51 @@ def test_so_does_an_idle_one_and_whatever_is_no_actor() -> None:
     assert put_job_thread_first(idle) is idle
     script = worker(LOOP, ("serve engine.py:7",), title="python")
     assert put_job_thread_first(script) is script
+
+
+def test_a_look_without_a_stack_shows_the_thread_that_the_look_before_showed() -> None:
+    """On a machine with much to do a stack does not come in time; the kernel tells all the same."""
+    names = ("MainThread", "Dummy-1")
+    seen = worker(LOOP, ("forward train.py:28",))
+    threads = tuple(replace(t, name=n) for t, n in zip(seen.threads, names, strict=True))
+    before = put_job_thread_first(replace(seen, threads=threads))
+    idle = Kernel(100, "ray::Model", "S", "do_epoll_wait", Syscall(232, "epoll_wait", (0,) * 6))
+    opens = Kernel(101, "ray::Model", "S", "wait_for_partner", Syscall(257, "openat", (0,) * 6))
+    bare = replace(seen, threads=(), kernel=(idle, opens), rung="proc")
+    for looks in ([before], [before, bare]):
+        shown = put_same_thread_first(looks, bare)
+        calls = {task.tid: task.syscall.name for task in shown.kernel if task.syscall}
+        assert calls == {100: "openat", 101: "epoll_wait"}
+    assert put_same_thread_first([before], seen) is seen
+    assert put_same_thread_first([seen], bare) is bare
+    assert put_same_thread_first([], bare) is bare
+
+
+def test_who_spins_at_a_channel_of_a_compiled_graph_waits_for_the_actor_that_does_not() -> None:
+    """A driver that reads the output, and a stage that reads its input, are on a core all the
+    time; the stage between them stands in the job's code, in the thread of the graph's loop.
+    """
+    reads = (
+        "Worker.get_objects SP/ray/_private/worker.py:1007",
+        "Channel.read SP/ray/experimental/channel/shared_memory_channel.py:492",
+    )
+    graph = ("do_exec_tasks SP/ray/dag/compiled_dag_node.py:247",)
+    driver = look(
+        *reads,
+        "CompiledDAG._execute_until SP/ray/dag/compiled_dag_node.py:2531",
+        "main train.py:50",
+    )
+    driver = replace(driver, kernel=(Kernel(100, "python", "R", "", None),))
+    call = "ray::{}.__ray_call__".format
+    first = worker(LOOP, (*reads, *graph), title=call("Tokenizer"))
+    model = worker(LOOP, ("Model.forward train.py:28", *graph), title=call("Model"))
+    children = tuple(
+        (put_job_thread_first(replace(one, pid=300 + n, ppid=100)),)
+        for n, one in enumerate((first, model))
+    )
+    (wait,) = Snapshot([rank(0, driver, children=children)]).waits.values()
+    assert wait is not None
+    assert wait.process == "Model.__ray_call__"
 
 
 GETS = ("Worker.get_objects SP/ray/_private/worker.py:1007", "get SP/ray/_private/worker.py:3009")

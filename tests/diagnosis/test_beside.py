@@ -8,14 +8,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.identity import UnknownRank
-from hangbisect.base.process_facts import Descriptor, Look, PipeEnd, Socket
+from hangbisect.base.process_facts import (
+    CodeLock,
+    Descriptor,
+    Kernel,
+    Look,
+    PipeEnd,
+    Socket,
+    Syscall,
+    Thread,
+)
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.process.helper_processes import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
-from .made_up import ALL_REDUCE, gone, job, look, rank
+from .made_up import ALL_REDUCE, gone, job, look, rank, stack
 
 SERVER, WORKER = 90, 91
 ADDRESS = "127.0.0.1:5000"
@@ -183,6 +192,32 @@ def test_a_program_that_it_started_is_not_blamed_in_its_place() -> None:
     verdict = judge(writes, helper)
     assert verdict.ranks.culprit == (UnknownRank("n01", SERVER),)
     assert [one.role for one in verdict.where] == ["MyServer::Coordinator"]
+
+
+def test_a_full_pipe_says_more_than_that_its_reader_has_no_thread_to_wait_for() -> None:
+    """Its helper waits for an event that it alone could set: that some thread of it had ended is no
+    more than a guess.
+    """
+    pipe = Descriptor(4, "pipe", "pipe:[5]", other_ends=(WORKER,))
+    writes = server(
+        "coordinate serve.py:42",
+        call="write",
+        wchan="pipe_write",
+        descriptors=(pipe,),
+        command=("MyServer::Coordinator",),
+    )
+    waits = look(
+        "Condition.wait STD/threading.py:327",
+        "Event.wait STD/threading.py:629",
+        "<module> counts.py:4",
+        pid=WORKER,
+        ppid=SERVER,
+        call="futex",
+        command=("/usr/bin/python", "counts.py"),
+    )
+    cause = judge(writes, waits).cause
+    assert cause is not None
+    assert cause.id == "pipe-unread"
 
 
 def test_one_that_only_takes_connections_is_not_blamed() -> None:
@@ -428,6 +463,27 @@ def test_a_dead_helper_is_to_blame_in_place_of_those_that_wait_for_it() -> None:
     assert (verdict.call, verdict.waits_for) == (None, None)
 
 
+def test_what_had_started_the_ranks_is_to_blame_where_it_was_killed_above_them() -> None:
+    """The ranks are init's now, each has both ends of its queue, and the script has not asked how
+    the engine ended.
+    """
+    own = Descriptor(3, "pipe", "pipe:[7]", other_ends=(100,))
+    orphan = look(*AT_A_QUEUE, call="read", descriptors=(own,), ppid=1)
+    verdicts = []
+    for engine in (died(-9), replace(died(-9), age=60.0), replace(died(-9, ppid=95), age=60.0)):
+        first = rank(0, orphan, environment={}, children=((engine,),), beside=(95,))
+        own = Descriptor(3, "pipe", "pipe:[8]", other_ends=(101,))
+        ranks = [first, rank(1, replace(orphan, pid=101), environment={})]
+        verdicts.append(judge_snapshot(job(world=2, pipeline=""), Snapshot(ranks))[0])
+    younger, above, of_another = verdicts
+    assert above.ranks.culprit == (UnknownRank("n01", 95),)
+    assert above.ranks.waiting == (0, 1)
+    assert above.cause is not None
+    assert above.cause.id == "child-died"
+    assert above.where[0].ended == "ended by SIGKILL"
+    assert UnknownRank("n01", 95) not in (*younger.ranks.culprit, *of_another.ranks.culprit)
+
+
 def test_a_helper_that_ended_well_or_is_anothers_or_lives_is_not_to_blame() -> None:
     for one in (died(0), died(-15), died(ppid=3), died(state="S")):
         assert UnknownRank("n01", 95) not in two_that_wait_for(one).ranks.culprit
@@ -436,3 +492,31 @@ def test_a_helper_that_ended_well_or_is_anothers_or_lives_is_not_to_blame() -> N
 def test_where_a_rank_is_gone_or_stands_elsewhere_a_dead_helper_is_not_to_blame() -> None:
     assert UnknownRank("n01", 95) not in two_that_wait_for(died(), gone(2, 1)).ranks.culprit
     assert UnknownRank("n01", 95) not in two_that_wait_for(died(), kind="sleep").ranks.culprit
+
+
+def test_the_cause_is_that_of_the_thread_that_has_the_lock_for_which_all_others_wait() -> None:
+    """A server whose saver opens a pipe with a name, with the lock that each request wants."""
+    lock = CodeLock("lock", "server.py:lock")
+
+    pulls = server("Shard.pull server.py:18", "Shard.handle server.py:15", call="futex")
+    (task,) = pulls.kernel
+    assert task.syscall is not None
+    for_ever = replace(task.syscall, args=(0x7F00, 393, 0, 0, 0, 0))
+    wants = tuple(replace(f, takes=lock) if f.line == 18 else f for f in pulls.threads[0].frames)
+    second = Thread(211, "Thread-2", False, False, wants)
+    saves = stack("save_now_and_then server.py:28", "Thread.run STD/threading.py:982")
+    saver = Thread(212, "saver", False, False, (replace(saves[0], inside=(lock,)), *saves[1:]))
+    opens = Syscall(257, "openat", (0,) * 6, path="/data/feed")
+    pulls = replace(
+        pulls,
+        threads=(replace(pulls.threads[0], frames=wants), second, saver),
+        kernel=(
+            replace(task, syscall=for_ever),
+            Kernel(211, "python", "S", "futex_do_wait", for_ever),
+            Kernel(212, "python", "S", "wait_for_partner", opens),
+        ),
+    )
+    cause = judge(pulls).cause
+    assert cause is not None
+    assert cause.id == "pipe-no-writer"
+    assert "/data/feed" in cause.why

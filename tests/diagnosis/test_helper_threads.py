@@ -166,6 +166,20 @@ def test_a_queue_that_feeds_a_full_pipe_does_not_wait_for_an_item() -> None:
     assert not is_service_thread(one.threads[1])
 
 
+def test_what_asks_for_the_next_request_of_a_stream_of_grpc_serves_the_channel() -> None:
+    """The main thread waits for an answer, and this one for what the main thread is to send; where
+    the job's own generator makes the requests, its thread is at work for the job.
+    """
+    asks = (
+        "_consume_request_iterator.<locals>.consume_request_iterator SP/grpc/_channel.py:276",
+        "Thread.run STD/threading.py:982",
+    )
+    waits = ("Condition.wait STD/threading.py:327", "Queue.get STD/queue.py:171", *asks)
+    assert is_service_thread(Thread(1, "Thread-2 (_run)", False, False, stack(*waits)))
+    own = ("read data.py:9", "requests train.py:20", *asks)
+    assert not is_service_thread(Thread(1, "Thread-2 (_run)", False, False, stack(*own)))
+
+
 def test_the_call_of_a_forked_process_is_none_of_its_parents() -> None:
     """The frames around the fork are those of whoever forked it."""
     view = merge_looks([feeds_a_full_pipe()])

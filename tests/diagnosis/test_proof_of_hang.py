@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket, Thread
+from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket, Syscall, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.proof_of_hang import (
     describe_listening,
@@ -110,6 +110,26 @@ def test_a_server_without_a_request_waits_for_work() -> None:
     assert "process 300" in describe_waiting_for_work([parent])
     beside = rank(0, ALL_REDUCE, children=(child,), beside=(300,))
     assert describe_waiting_for_work([beside]) == ""
+
+
+def test_a_master_that_waits_for_a_word_by_signal_is_kept_from_work_though_its_worker_listens() -> (
+    None
+):
+    """Its worker is to send SIGUSR2; a master that waits for its own end waits for work."""
+
+    def judge(*signals: int, timeout: float | None = None) -> str:
+        waits = look("wait_for_worker train.py:33", call="rt_sigtimedwait", pid=100)
+        call = Syscall(128, "rt_sigtimedwait", (), timeout, signals=signals)
+        waits = replace(waits, kernel=(replace(waits.kernel[0], syscall=call),))
+        worker = replace(EVENT_LOOP, pid=300, ppid=100)
+        return describe_waiting_for_work([rank(0, waits, children=((worker,),))])
+
+    assert judge(signal.SIGUSR2) == ""
+    assert judge(signal.SIGUSR1, 64) == ""
+    assert judge(signal.SIGTERM, signal.SIGINT)
+    assert judge(signal.SIGUSR1, signal.SIGCHLD)
+    assert judge(signal.SIGUSR2, timeout=5.0)
+    assert judge()  # its memory could not be read
 
 
 def test_a_server_one_of_whose_processes_died_of_an_error_does_not_wait_for_work() -> None:

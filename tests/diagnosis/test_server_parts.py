@@ -5,14 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangbisect.base.identity import UnknownRank
-from hangbisect.base.process_facts import Descriptor, FileLock, Look, Socket
+from hangbisect.base.process_facts import (
+    Descriptor,
+    FileLock,
+    Kernel,
+    Look,
+    PipeEnd,
+    Socket,
+    Thread,
+)
 from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.diagnosis.server_roles import find_roles, find_titles
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
-from .made_up import look, rank
+from .made_up import look, rank, stack
 
 ENGINE = 90
 
@@ -156,9 +164,115 @@ def test_the_last_part_of_a_program_is_named_where_it_is_kept_by_what_is_no_part
     assert front(ENGINE_PART, waits).ranks.culprit == (UnknownRank("n01", 302),)
 
 
+def test_a_part_that_keeps_the_gil_in_native_code_is_named() -> None:
+    """What its other threads were to answer nobody answers: a router that has handed a connection
+    over by a thread of multiprocessing's.
+    """
+    sleeps = look("rebuild_index serve.py:42", pid=302, ppid=301, call="clock_nanosleep")
+    (main,) = sleeps.threads
+    sleeps = replace(
+        sleeps, command=("textserve::router",), threads=(replace(main, owns_gil=True),)
+    )
+    verdict = front(ENGINE_PART, sleeps)
+    assert verdict.ranks.culprit == (UnknownRank("n01", 302),)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "gil-held"
+
+
 def test_parts_without_a_title_and_those_that_wait_for_work_belong_to_their_program() -> None:
     plain = replace(STOPPED, command=("python", "serve.py"))
     assert front(ENGINE_PART, plain).ranks.culprit == (0,)
     idle = reads_from(301, own=302, parent=301, title="textserve::PP2")
     assert front(ENGINE_PART, idle).ranks.culprit == (0,)
     assert front(STOPPED, world=2).ranks.culprit != (UnknownRank("n01", 302),)
+    listens = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
+    end = Descriptor(6, "socket", "socket:[3]", socket=listens)
+    takes = look("accept STD/socket.py:294", pid=302, call="accept4", descriptors=(end,))
+    takes = replace(takes, command=("textserve::PP2",), ppid=301, sockets=(listens,))
+    assert front(ENGINE_PART, takes).ranks.culprit == (0,)
+
+
+SYNCS = (
+    "Event.wait STD/threading.py:629",
+    "sync SP/distributed/utils.py:452",
+    "Event.wait SP/distributed/event.py:200",
+)
+
+
+def gathers(*workers: Look) -> Verdict:
+    """A client that waits for what its workers of Dask are to give."""
+    client = look(
+        "Condition.wait STD/threading.py:331",
+        "sync SP/distributed/utils.py:452",
+        "Client.gather SP/distributed/client.py:2538",
+        "main train.py:36",
+    )
+    one = rank(0, *(client,) * 3, environment={}, children=tuple((it,) * 3 for it in workers))
+    return judge_snapshot(JobFacts(ended="still", world_size=1), Snapshot([one]))[0]
+
+
+def dask_worker(pid: int, *frames: str, call: str = "futex", **more: object) -> Look:
+    title = f"dask worker [tcp://127.0.0.1:{pid}]"
+    return look(*frames, pid=pid, ppid=100, call=call, command=(title,), name=title, **more)  # type: ignore[arg-type]
+
+
+def test_a_worker_of_dask_that_opens_a_pipe_with_a_name_is_named_in_place_of_its_client() -> None:
+    opens = dask_worker(
+        301, "setup train.py:20", call="openat", wchan="wait_for_partner", path="/data/feed"
+    )
+    idle = dask_worker(300, "EpollSelector.select STD/selectors.py:468", call="epoll_wait")
+    verdict = gathers(idle, opens)
+    assert verdict.ranks.culprit == (UnknownRank("n01", 301),)
+    assert verdict.ranks.waiting == (0,)
+    assert verdict.where[0].role == "dask worker [tcp://127.0.0.1:301]"
+
+
+def test_a_task_that_asks_its_cluster_is_named_where_no_other_one_is_at_work() -> None:
+    """What it asks comes by the loop of its worker, which only waits for messages."""
+    asks = dask_worker(301, *SYNCS, "write_partition train.py:26")
+    loop = Thread(
+        401, "MainThread", False, False, stack("EpollSelector.select STD/selectors.py:468")
+    )
+    heard = replace(look(call="epoll_wait", pid=401).kernel[0], tid=401)
+    asks = replace(asks, threads=(*asks.threads, loop), kernel=(*asks.kernel, heard))
+    verdict = gathers(asks)
+    assert verdict.ranks.culprit == (UnknownRank("n01", 301),)
+    assert verdict.cause is None or verdict.cause.id != "thread-stuck"
+    reads = dask_worker(302, "encode train.py:31", call="clock_nanosleep")
+    assert gathers(asks, reads).ranks.culprit == (0,)
+
+
+def test_a_task_of_ray_and_the_program_that_it_has_started_read_from_each_other() -> None:
+    """Nothing of the task's but its main thread could write; a thread of Ray's may be running."""
+
+    def end(path: str, other: int, fd: int) -> Descriptor:
+        return Descriptor(
+            fd, "pipe", path, other_ends=(other,), ends=(PipeEnd(other, 1, "python", 301),)
+        )
+
+    task = look(
+        "ask judge.py:17",
+        "compute_score train.py:22",
+        pid=301,
+        ppid=70,
+        call="read",
+        command=("ray::compute_score",),
+        name="ray::compute_sc",
+        descriptors=(end("pipe:[7]", 302, 40),),
+    )
+    poller = Kernel(310, "server.poll0", "R", "", None)
+    task = replace(task, kernel=(*task.kernel, poller))
+    judge = look(
+        "<module> judge_program.py:4",
+        pid=302,
+        ppid=301,
+        call="read",
+        command=("/usr/bin/python", "judge_program.py"),
+        descriptors=(end("pipe:[8]", 301, 0),),
+    )
+    driver = look("get_objects SP/ray/_private/worker.py:1007", "main train.py:40")
+    one = rank(0, *(driver,) * 3, environment={}, children=tuple((it,) * 3 for it in (task, judge)))
+    verdict = judge_snapshot(JobFacts(ended="still", world_size=1), Snapshot([one]))[0]
+    assert verdict.ranks.culprit == (UnknownRank("n01", 301),)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"

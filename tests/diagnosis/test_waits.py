@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -507,3 +508,23 @@ def test_what_a_condition_is_waited_for_is_told_by_who_called_it(called: str, sa
     found = find_blocking_reason((one,), ProcessContext(rank(0, one)))
     assert found.kind == "lock"
     assert found.detail.startswith(said)
+
+
+def test_who_waits_for_a_word_by_signal_does_not_wait_for_its_only_child() -> None:
+    """The one that is to send SIGUSR2 may be any process; of SIGCHLD the kernel tells."""
+    frames = ("accept STD/socket.py:294", "run_worker train.py:19")
+    child = look(*frames, pid=300, ppid=100, call="accept4")
+
+    def wait(*signals: int) -> Wait:
+        frames = ("sigwait STD/signal.py:82", "wait_for_worker train.py:33")
+        one = look(*frames, call="rt_sigtimedwait")
+        (task,) = one.kernel
+        assert task.syscall is not None
+        call = replace(task.syscall, signals=signals)
+        one = replace(one, kernel=(replace(task, syscall=call),))
+        facts = rank(0, one, children=((child,),))
+        return find_blocking_reason((one,), ProcessContext(facts))
+
+    assert wait(signal.SIGUSR2).kind == "sleep"
+    assert wait(signal.SIGUSR2).pid is None
+    assert wait(signal.SIGUSR2, signal.SIGCHLD).pid == 300

@@ -147,8 +147,9 @@ def serving(answer: Callable[[Client, str], None]) -> Iterator[int]:
     try:
         yield server.getsockname()[1]
     finally:
+        server.shutdown(socket.SHUT_RDWR)  # it wakes who waits for a client, which close() does not
         server.close()
-        thread.join(1.0)
+        thread.join(LIMIT)
 
 
 def http(text: str) -> bytes:

@@ -71,6 +71,10 @@ class Stage:
         fcntl.flock(file, fcntl.LOCK_UN)
         with SHARED, torch.no_grad():
             work()
+
+    def save(self, path):
+        with LOCK, open(path) as file:
+            work()
 """
 LINES = SOURCE.splitlines()
 
@@ -118,6 +122,21 @@ def test_so_it_is_in_a_try_whose_end_releases_it(names: Names) -> None:
 def test_of_several_locks_of_one_with_those_before_are_there(names: Names) -> None:
     assert names("with (", "self.other") == ("self.other", ["LOCK"])
     assert names("with (") == ("", ["LOCK", "self.other"])
+
+
+def test_who_is_in_the_call_of_such_a_line_has_the_lock_before_it(tmp_path: Path) -> None:
+    """A thread that opens the file, and two that wait for the lock, on the same line."""
+    line = frame("def save", "with LOCK, open")
+    opens = Thread(3, "saver", False, False, (line,))
+    waits = seen(tmp_path, (1, line), (2, line))
+    opened = Kernel(3, "python", "S", "wait_for_partner", Syscall(257, "openat", (0,) * 6))
+    threads = (*waits.threads, replace(opens, frames=waits.threads[0].frames))
+    look = add_code_locks(replace(waits, threads=threads, kernel=(*waits.kernel, opened)))
+    first, _, saver = (thread.frames[0] for thread in look.threads)
+    assert first.takes is not None
+    assert (first.takes.name, first.inside) == ("LOCK", ())
+    assert [one.name for one in saver.inside] == ["LOCK"]
+    assert saver.takes is None
 
 
 def test_a_with_and_its_body_on_one_line_tell_nothing(names: Names) -> None:

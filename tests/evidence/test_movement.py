@@ -525,6 +525,7 @@ def test_what_a_worker_of_dask_tells_its_scheduler_twice_a_second_is_no_progress
 
     assert describe_movement([told(1, 1000), told(2, 1823)]) != ""
     assert describe_movement([told(1, 1000, loop), told(2, 1823, loop)]) == ""
+    assert describe_movement([told(1, 1000, loop), told(2, 4200, loop)]) == ""  # a late heartbeat
     assert describe_movement([told(1, 1000, loop), told(2, 9000, loop)]) != ""
 
 
@@ -538,3 +539,33 @@ def test_the_loop_of_dask_goes_through_code_of_its_own_all_the_time() -> None:
     assert describe_movement([told(1, 705, *worker), told(2, 758, *worker)]) == ""
     own = ("serve", "/home/me/serve.py")
     assert describe_movement([told(1, 705, *own), told(2, 758, *own)]) != ""
+
+
+CHANNEL = Frame(
+    "Channel.read", "/v/site-packages/ray/experimental/channel/shared_memory_channel.py", 492
+)
+
+
+def test_who_asks_a_channel_in_shared_memory_without_a_pause_does_not_compute() -> None:
+    """Each actor of a compiled graph of Ray's spins until the one before it has written: a core is
+    busy as long as the graph stands.
+    """
+    spins = Thread(PID, "MainThread", True, False, (Frame("get_objects", "w.py", 1), CHANNEL))
+    on_core = Kernel(PID, "python", "R", "", None)
+
+    def describe(*threads: Thread, also: tuple[Kernel, ...] = ()) -> str:
+        looks = [
+            seen(at, threads=threads, kernel=(on_core, *also), sample=sampled(at, cpu=at * 0.9))
+            for at in (1.0, 2.0, 3.0)
+        ]
+        return describe_computing(looks)
+
+    assert describe(spins) == ""
+    assert "computes" in describe(thread(1))
+    other, its_task = thread(3, os_id=PID + 1), Kernel(PID + 1, "python", "R", "", None)
+    assert "computes" in describe(spins, other, also=(its_task,))
+    moved = compare_looks(
+        seen(1.0, threads=(spins,)),
+        seen(2.0, threads=(replace(spins, frames=(Frame("_reset", "w.py", 9), CHANNEL)),)),
+    )
+    assert not moved.progress

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import select
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -141,7 +142,7 @@ MAPS = """\
     ],
 )
 def test_the_file_in_shared_memory_that_a_word_is_in(address: int, file: str) -> None:
-    assert syscall_arguments.parse_shared_file(MAPS, address) == file
+    assert syscall_arguments.find_shared_file(MAPS, address)[-1:] == ([file] if file else [])
 
 
 def test_a_semaphore_of_processes_is_told_by_its_file() -> None:
@@ -472,23 +473,37 @@ def test_threads_outside_of_a_container_keep_their_ids() -> None:
     assert syscall_arguments.renumber_threads(os.getpid(), threads) == threads
 
 
+def test_a_sigwait_has_the_signals_that_it_waits_for() -> None:
+    call = Syscall(128, "rt_sigtimedwait", (0x1000, 0, 0, 8, 0, 0))
+    asked = struct.pack("=Q", 1 << signal.SIGUSR2 - 1 | 1 << 64 - 1)
+
+    class Words(Bytes):
+        def string(self, address: int) -> str | None:
+            return None
+
+        def timespec(self, address: int, fraction: float = 1e-9) -> float | None:
+            return None
+
+    found = syscall_arguments.decode_syscall(
+        call, Words(asked), lambda fd: Descriptor(fd, "anon", ""), os.getpid()
+    )
+    assert found.signals == (signal.SIGUSR2, 64)
+    assert found.timeout is None
+
+
 def test_who_else_has_the_semaphore_mapped() -> None:
     """A forked child has it; one that was started anew has not."""
     made = multiprocessing.get_context("fork").Event()
-    address = next(
-        int(line.split("-")[0], 16)
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if "/dev/shm/sem." in line
-    )
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    mapping = next(line.split() for line in maps if "/dev/shm/sem." in line)
     child = multiprocessing.get_context("fork").Process(target=made.wait, args=(60.0,))
     child.start()
     other = subprocess.Popen(["sleep", "60"])
     try:
-        found = syscall_arguments.find_sharers(os.getpid(), address)
+        found = syscall_arguments.list_sharers(os.getpid(), mapping)
         assert found is not None
         assert child.pid in found
         assert not {os.getpid(), other.pid} & {*found}
-        assert syscall_arguments.find_sharers(os.getpid(), 0x1000) is None
     finally:
         other.kill()
         other.wait()
@@ -503,13 +518,13 @@ def test_sharers_are_found_whoever_began_their_session(start: Start, kind: str) 
     """
     program = """
 import multiprocessing, os
-from hangbisect.evidence.syscall_arguments import find_sharers
+from hangbisect.evidence.syscall_arguments import list_sharers
 made = multiprocessing.get_context("fork").Event()
 with open("/proc/self/maps") as maps:
-    address = next(int(line.split("-")[0], 16) for line in maps if "/dev/shm/sem." in line)
+    mapping = next(line.split() for line in maps if "/dev/shm/sem." in line)
 child = multiprocessing.get_context("fork").Process(target=made.wait, args=(60.0,))
 child.start()
-print(os.getsid(0), find_sharers(os.getpid(), address) == (child.pid,))
+print(os.getsid(0), list_sharers(os.getpid(), mapping) == (child.pid,))
 made.set()
 child.join()
 """

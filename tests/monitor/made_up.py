@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hangbisect.base.checkpoints import Checkpoint, Phase
-from hangbisect.base.events import Message, decode
+from hangbisect.base.events import decode
 from hangbisect.base.process_facts import Look, Sample
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.rank_state import NodeRanks, RankState
+from hangbisect.base.typed_messages import Message
 
 PHASES = (
     Phase("process_group", "strategy", 120.0),

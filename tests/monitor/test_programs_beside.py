@@ -169,3 +169,31 @@ def test_any_of_its_own_members_speaks_for_all() -> None:
     assert found is not None
     stand_for_programs(jobs[1], found)
     assert jobs[1].stands_for == {0: 0, 1: 0, 2: 0}
+
+
+def spawn(job: Any, *ranks: int, first: int) -> None:
+    """Let a job have ranks of a world of four, which its program has started."""
+    for rank in ranks:
+        say(job.members, rank, hello(rank, 4, pid=GONE + first + rank))
+        member = job.members.by_rank[rank]
+        member.looks = [look(1.0, member.pid), look(3.0, member.pid)]
+        member.moved_at = time.monotonic() - 10 * STALL
+
+
+def test_ranks_that_two_programs_have_started_as_nodes_of_one_job_are_judged_together() -> None:
+    jobs = make_jobs("python main.py --rank 0", "python main.py --rank 1")
+    spawn(jobs[0], 0, 1, first=100)  # the first takes the number that its program had so far
+    del jobs[1].members.by_rank[0]
+    spawn(jobs[1], 2, 3, first=100)
+    for job in jobs:
+        found = find(job)
+        assert list_ranks(found) == [(rank, GONE + 100 + rank) for rank in range(4)]
+        assert found is not None
+        assert found.is_sure
+
+
+def test_two_jobs_that_have_the_same_ranks_are_two() -> None:
+    jobs = make_jobs("python main.py --seed 7", "python main.py --seed 9")
+    for at, job in enumerate(jobs):
+        spawn(job, 0, 1, 2, 3, first=100 * (at + 1))
+    assert find(jobs[0]) is None

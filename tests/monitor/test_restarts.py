@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from hangbisect.base.proc import Stat
-from hangbisect.monitor import job_activity
-from hangbisect.monitor.job_activity import EndedChildren
+from hangbisect.monitor import ended_children
+from hangbisect.monitor.ended_children import EndedChildren
 
 FRONT, SUPERVISOR = 90, 100
 WORKER = ("python", "worker.py", "--port", "5000")
@@ -25,10 +25,10 @@ class Machine:
         self.log = log
         self.logs: list[str] = []
         self.seen = EndedChildren()
-        monkeypatch.setattr(job_activity, "read_stat", self.read_stat)
-        monkeypatch.setattr(job_activity, "words_of", lambda pid: self.words.get(pid, WORKER))
-        monkeypatch.setattr(job_activity, "exit_code", self.statuses.get)
-        monkeypatch.setattr(job_activity, "_list_logs", lambda pid: self.logs)
+        monkeypatch.setattr(ended_children, "read_stat", self.read_stat)
+        monkeypatch.setattr(ended_children, "words_of", lambda pid: self.words.get(pid, WORKER))
+        monkeypatch.setattr(ended_children, "exit_code", self.statuses.get)
+        monkeypatch.setattr(ended_children, "_list_logs", lambda pid: self.logs)
 
     def read_stat(self, pid: int) -> Stat | None:
         if pid not in self.living:
@@ -155,7 +155,7 @@ def test_who_starts_what_only_ends_moves_nothing_on_by_that(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pool whose initializer raises: the error is in what all of them print."""
-    monkeypatch.setattr(job_activity, "_read_error_of_starter", lambda pid: "KeyError: 'a'")
+    monkeypatch.setattr(ended_children, "_read_error_of_starter", lambda pid: "KeyError: 'a'")
     machine.words[SUPERVISOR] = ("python", "train.py")
     machine.run_workers([201, 202], status=1)
     assert machine.seen.find_starters() == frozenset()
@@ -176,7 +176,7 @@ SHELL = ("sh", "serve.sh")
 def test_what_a_shell_has_buried_is_told_by_its_status(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_activity, "runs_python", lambda pid: True)
+    monkeypatch.setattr(ended_children, "runs_python", lambda pid: True)
     machine.words[SUPERVISOR] = SHELL
     machine.run_workers([201], status=0)
     assert machine.seen.list_failed() == ()
@@ -191,7 +191,7 @@ def test_what_a_shell_has_buried_is_told_by_its_status(
 def test_a_program_that_a_python_has_called_and_that_failed_is_its_own_affair(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_activity, "runs_python", lambda pid: True)
+    monkeypatch.setattr(ended_children, "runs_python", lambda pid: True)
     machine.run_workers([201], status=1)
     assert machine.seen.list_failed() == ()
 
@@ -199,7 +199,7 @@ def test_a_program_that_a_python_has_called_and_that_failed_is_its_own_affair(
 def test_a_shell_that_sleeps_and_looks_moves_nothing_on(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_activity, "runs_python", lambda pid: False)
+    monkeypatch.setattr(ended_children, "runs_python", lambda pid: False)
     machine.words[SUPERVISOR] = SHELL
     for pid in range(201, 205):
         machine.words[pid] = ("sleep", "1")

@@ -9,6 +9,7 @@ from hangbisect.base.process_facts import Sample
 from hangbisect.monitor import job_activity
 from hangbisect.monitor.job_activity import WINDOW, Stillness
 
+from ..diagnosis.made_up import look
 from .made_up import sample
 
 
@@ -125,3 +126,31 @@ def test_what_a_shell_that_polls_reads_is_no_sign_of_life_but_what_it_writes_is(
         readings.now[1] = replace(sample(float(second)), written=1_000_000 * second)
         stirred = still.stirred_at([1], pollers={1})
     assert stirred == 23.0
+
+
+def test_the_loop_of_a_worker_of_dask_is_left_out_once_a_look_has_named_it(
+    readings: Readings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands in the run queue on a machine with much to do; a task that computes stirs still."""
+    monkeypatch.setattr(job_activity, "words_of", lambda pid: ["dask worker [tcp://127.0.0.1:1]"])
+    monkeypatch.setattr(job_activity, "list_threads_in_touch", lambda looks: (1,))
+    still = Stillness()
+
+    def stir(second: int, cpu: float, loop: float) -> bool:
+        now = sample(100.0 + second, pid=1, cpu=cpu)
+        readings.now[1] = replace(now, polling=((1, loop),))
+        return still.stirred_at([1]) > 0.0
+
+    stir(0, 0.0, 0.0)
+    assert stir(1, 0.3, 0.3)
+    assert still.wants_names_of_threads()
+    unread = replace(look(pid=1), threads=(), command=("dask worker [tcp://127.0.0.1:1]",))
+    monkeypatch.setattr(job_activity, "list_threads_in_touch", lambda looks: ())
+    still.learn_threads({1: [unread]})
+    assert still.wants_names_of_threads()  # no stack was read in time
+    monkeypatch.setattr(job_activity, "list_threads_in_touch", lambda looks: (1,))
+    still.learn_threads({1: [look("work train.py:9", pid=1)]})
+    assert not still.wants_names_of_threads()
+    stirred = [stir(n, 0.3 * n, 0.3 * n) for n in range(2, 3 + 2 * int(WINDOW))]
+    assert not stirred[-1]
+    assert stir(40, 30.0, 12.0)

@@ -110,7 +110,8 @@ def test_two_ranks_with_workers_are_one_job(start: Start, checkout: Path, tmp_pa
     library = tmp_path / "libtorch_cpu.so"
     library.write_bytes(b"torch" * 1000)
     (tmp_path / "rank.py").write_text(
-        f"{TORCH}{TRAIN['forked']}\nprint(os.getpid(), flush=True)\ntime.sleep(3600)\n"
+        # In one write, for both ranks have the same pipe: print() without a buffer makes two.
+        f"{TORCH}{TRAIN['forked']}\nos.write(1, b'%d\\n' % os.getpid())\ntime.sleep(3600)\n"
     )
     launcher = start(
         *(sys.executable, "-c", RANKS, str(library), str(tmp_path / "rank.py"), tmp_path.name)

@@ -27,7 +27,7 @@ from .whole_jobs import DEADLINE, Job, Jobs
 
 SHORT = ("--until", "logs_directory")
 # Nothing proves that a socket which says nothing is a hang: the deadline of its step is waited out.
-HANGS = (*SHORT, "--stall", "4", "--timeout", "logs_directory=12", "--inject")
+HANGS = (*SHORT, "--stall", "4", "--timeout", "logs_directory=6", "--inject")
 TRAINS = ("--fast-dev-run", "1", "--wandb", "off")
 TRAINED = 270.0  # seconds: two ranks import what a training needs, on a busy machine
 HEALTHY = {  # what a healthy job does, where that is more than SHORT

@@ -86,7 +86,7 @@ def test_a_rank_that_is_the_first_process_of_its_container_hangs(jobs_here: Jobs
     folder = jobs_here.folder()
     (folder / "train.py").write_text("import socket\na, b = socket.socketpair()\na.recv(1)\n")
     rank = (sys.executable, str(folder / "train.py"))
-    watch = ("--stall", "4", "--on-hang", "end")
+    watch = ("--stall", "2", "--on-hang", "end")
     environ = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     variables = [f"{name}={value}" for name, value in environ.items()]
     ended = start(jobs_here, "env", *variables, *container, *rank, watch=watch).end()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
 from hangbisect.zoo import case_files
 from hangbisect.zoo.case_files import CaseFile
+
+from ..examples import for_each
 
 CASES = case_files.load_all_cases()
 
@@ -79,7 +80,7 @@ def test_the_same_case_always_gets_the_same_names() -> None:
     assert case_files.rename_case(SOURCE, "T1") != case_files.rename_case(SOURCE, "T2")
 
 
-@pytest.mark.parametrize("kept", CASES, ids=lambda kept: kept.case.id)
+@for_each(CASES, lambda kept: kept.case.id)
 def test_every_case_is_a_case_under_other_names(kept: CaseFile) -> None:
     source, module = case_files.read_renamed(kept.file)
     case = case_files.load_renamed(source, module, kept.case)

@@ -16,9 +16,11 @@ from hangbisect.trials.isolation_plan import OWN_CACHES
 from hangbisect.zoo import case_files
 from hangbisect.zoo.case_files import BadCase, CaseFile
 
+from ..examples import for_each
+
 CASES = case_files.load_all_cases()
 
-each = pytest.mark.parametrize("kept", CASES, ids=lambda kept: kept.case.id)
+each = for_each(CASES, lambda kept: kept.case.id)
 
 
 def test_there_are_enough_cases_and_every_id_is_there_once() -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Look, Thread
+from ...base.process_roles import is_dask_worker
 from ..process.actor_waits import is_idle_loop, waits_for_ray
 from ..process.blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_pids
 from ..process.frames import (
     format_frame,
     frame_owner,
     is_service_thread,
+    runs_job_code,
     serves_multiprocessing,
     unqualified_name,
 )
@@ -58,7 +60,9 @@ def _waiting_frame(scene: Scene) -> Frame | None:
 
 
 def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
-    """Yield the job's other threads of Python, with how the kernel sees each."""
+    """Yield the job's other threads of Python, with how the kernel sees each; of a worker of Dask
+    those alone that run a task: its others wait for messages, and for its end.
+    """
     view = scene.view
     tasks = {task.tid: task for task in view.look.kernel} if view is not None else {}
     for thread in view.threads if view is not None else ():
@@ -69,6 +73,7 @@ def _at_work(scene: Scene) -> Iterator[tuple[Thread, Kernel | None]]:
             and not ours
             and not is_service_thread(thread)
             and not takes_connections(thread, of_each=True)
+            and not (is_dask_worker(view.look.command) and not runs_job_code(thread))
             and find_frame(thread.frames, _MANAGER, "serve_client") is None  # at a client's word
         ):
             yield thread, tasks.get(thread.os_id or 0)
@@ -310,7 +315,7 @@ def _find_joined_thread(scene: Scene) -> tuple[Thread, Kernel] | None:
     return _if_still(view, others[0]) if is_clear else None
 
 
-def _find_still_holder(scene: Scene) -> tuple[Thread, Kernel] | None:
+def find_still_holder(scene: Scene) -> tuple[Thread, Kernel] | None:
     """Return the thread that has the lock the main thread waits for, where it stands still."""
     held = _find_held_lock(scene)
     return _if_still(scene.view, held.holder) if held is not None and scene.view else None
@@ -333,7 +338,7 @@ def _thread_stands_still(scene: Scene) -> Found | None:
     """Another thread of the job stands still in a system call: the one that has the lock, if a
     lock is waited for.
     """
-    found = _find_still_holder(scene) or find_stuck_thread(scene) or _find_joined_thread(scene)
+    found = find_still_holder(scene) or find_stuck_thread(scene) or _find_joined_thread(scene)
     if found is None:
         return None
     thread, task = found

@@ -7,6 +7,7 @@ a loop without an end.
 from __future__ import annotations
 
 import re
+import signal
 from itertools import takewhile
 
 from ...base.process_facts import Frame, Thread
@@ -328,8 +329,10 @@ def _waits_for_a_signal(scene: Scene) -> Found | None:
         return None  # C functions that wait for ever do so
     own = next((f for f in scene.python if not f.file.endswith("/signal.py")), None)
     where = format_frame(own) if in_module and own is not None else format_place(scene.view)
+    numbers = scene.view.call.signals if scene.view.call is not None else ()
+    what = signal.Signals(numbers[0]).name if len(numbers) == 1 and numbers[0] < 32 else "a signal"
     values = {"place": where, "pid": scene.view.look.pid}
-    return Found(f"it waits for a signal in {where} ({scene.call})", values)
+    return Found(f"it waits for {what} in {where} ({scene.call})", values)
 
 
 def _spins(scene: Scene) -> Found | None:

@@ -15,7 +15,15 @@ from ..process.frames import format_frame
 from ..rank_connections import find_cut_connection, is_untaken
 from ..rendezvous_claims import tries_again
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
-from .signs import ended_with, makes_a_group, meets_its_peers, native_name, through_a_proxy
+from .signs import (
+    ended_with,
+    find_blocked_processes,
+    format_process,
+    makes_a_group,
+    meets_its_peers,
+    native_name,
+    through_a_proxy,
+)
 
 # Python's wrappers; getaddrinfo and its like are C, and the resolver below them is libc's.
 _LOOKUPS_PYTHON = r"getaddrinfo|getfqdn|gethostbyname(?:_ex)?|getnameinfo"
@@ -316,6 +324,34 @@ def serves_one_connection(scene: Scene) -> Found | None:
     return connections_are_not_taken(scene) if _serves_another_one(scene) is not None else None
 
 
+def _waits_in_a_listening_queue(scene: Scene) -> Found | None:
+    """It waits for an answer of a process beside it, or one that it has started, over a connection
+    which that has not accepted.
+    """
+    call = scene.view.call if scene.view is not None else None
+    sockets = [one.socket for one in call.descriptors if one.socket] if call is not None else []
+    for server in find_blocked_processes(scene)[1:2]:
+        for one in sockets:
+            if server.look.pid in one.peer_pids and is_untaken(one, server.look):
+                who, port = format_process(server.look), port_of(one.peer)
+                words = f"{who} has not accepted its connection to port {port}"
+                return Found(words, {"server": who, "port": port})
+    return None
+
+
+def _it_serves_a_client_that_stays(scene: Scene) -> Found | None:
+    """That process has one thread of Python, which reads the next request of another client."""
+    for server in find_blocked_processes(scene)[1:2]:
+        call, look = server.call, server.look
+        ports = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"}
+        named = call.descriptors if call is not None and call.name in READ_CALLS else ()
+        for one in (d.socket for d in named if d.socket is not None and len(server.threads) == 1):
+            if one.peer and port_of(one.local) in ports:
+                client = next(iter(one.peer_names), "") or one.peer
+                return Found(f"it reads from {client}, its only thread", {"client": client})
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -343,6 +379,21 @@ CAUSES = (
             "close a connection after each message, or give sends a time limit",
         ),
         references=("https://docs.python.org/3/library/socketserver.html",),
+    ),
+    KnownCause(
+        id="server-of-one-client",
+        title="a server of one thread waits for its client's next request, and takes no other one",
+        signs=(
+            need(_waits_in_a_listening_queue, 0.6),
+            need(_it_serves_a_client_that_stays, 0.6),
+        ),
+        why="{server} answers one connection at a time: it waits for the next request of {client}, "
+        "which keeps its own open, and has not accepted the one to port {port}.",
+        avoid=(
+            "ThreadingHTTPServer in place of HTTPServer (socketserver.ThreadingMixIn), or asyncio",
+            'HTTP/1.0, or "Connection: close": no connection stays open between two requests',
+        ),
+        references=("https://docs.python.org/3/library/http.server.html",),
     ),
     KnownCause(
         id="nobody-serves-the-store",

@@ -16,6 +16,7 @@ from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     a_child_died,
+    a_helper_died,
     describe_exit_status,
     find_blocked_processes,
     find_used_descriptors,
@@ -171,6 +172,8 @@ def _reads_a_pipe_of_its_own(scene: Scene) -> Found | None:
     found = _using(scene, READS, ("pipe", "fifo"))
     if found is None or not found[1].other_ends or _find_other_holders(*found):
         return None
+    if a_helper_died(scene) is not None:
+        return None  # who could write there has died
     view, one = found
     pipe = format_descriptor(one)
     words = f"{format_owner(scene, view)} reads {pipe}, and only it could write there"

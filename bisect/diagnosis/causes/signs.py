@@ -24,7 +24,7 @@ from ...base.process_roles import find_server_process
 from ...base.rank_facts import THREAD_ENDED, Collective, RankFacts
 from ...base.words import format_ranks
 from ..process.frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
-from ..process.helper_processes import find_dead_helper, has_failed
+from ..process.helper_processes import find_dead_helper, has_failed, may_keep
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
 
@@ -228,7 +228,7 @@ def find_blocked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
         awaited = links.get(ProcessId(scene.subject.host, pid), ())
         # It may wait for the rank as well, or for another rank's.
         own = (one.pid for one in awaited if one.host == scene.subject.host)
-        pid = next((one for one in own if one in known), None)
+        pid = next((p for p in own if p in known and not may_keep(found[-1], known[p])), None)
     return tuple(found)
 
 

@@ -18,8 +18,8 @@ from ..process.frames import (
     serves_multiprocessing,
     unqualified_name,
 )
-from ..process.helper_processes import is_to_be_given
-from ..process.process_snapshot import ProcessSnapshot
+from ..process.helper_processes import is_to_be_given, may_keep
+from ..process.process_snapshot import ProcessSnapshot, merge_looks
 from ..thread_edges import list_locks
 from .deadlock import find_ring
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -35,6 +35,7 @@ from .signs import (
     is_forked,
 )
 
+DEAD_PRODUCER = "dead-producer"
 _PYTHON_LOCK = (
     r"^(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_\w+)"
 )
@@ -123,10 +124,14 @@ def _call_lock(frame: Frame) -> str:
 
 
 def _another_waits_for_a_lock(scene: Scene) -> Found | None:
-    """Another thread waits for a lock in the job's own code too."""
+    """Another thread waits for a lock in the job's own code too, and not for the same one."""
+    main = scene.view.main if scene.view is not None else None
+    first = _own_lock(scene, main) if main is not None else None
+    wanted = first.takes.identity if first is not None and first.takes is not None else ""
     for thread in find_side_threads(scene):
         frame = _own_lock(scene, thread)
-        if frame is not None:
+        same = frame is not None and frame.takes is not None and frame.takes.identity == wanted
+        if frame is not None and not (wanted and same):
             words = f"{_named(thread)} waits for {_call_lock(frame)}"
             return Found(words, {"other": _named(thread), "wanted": _call_lock(frame)})
     return None
@@ -328,6 +333,15 @@ def _a_rank_may_have_it(scene: Scene) -> Found | None:
     return None
 
 
+def _another_process_may_have_it(scene: Scene) -> Found | None:
+    """A process that a rank has started shares the lock, and stands where it is taken."""
+    families = [(one.looks, *one.children) for one in scene.ranks if scene.view is not None]
+    for other in (merge_looks(looks) for family in families for looks in family):
+        if other is not None and scene.view is not None and may_keep(other, scene.view):
+            return Found(f"{format_process(other.look)} shares it, and is in {format_place(other)}")
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -367,7 +381,7 @@ CAUSES = (
         references=("scikit-learn/scikit-learn#29145",),
     ),
     KnownCause(
-        id="dead-producer",
+        id=DEAD_PRODUCER,
         title="the thread that was to give something, or to take it, has ended",
         signs=(
             need(_waits_to_be_given, 0.45),
@@ -410,6 +424,7 @@ CAUSES = (
             need(_waits_for_a_shared_lock, 0.5),
             also(_nobody_there_to_have_it, 0.35),
             unless(_a_rank_may_have_it),
+            unless(_another_process_may_have_it),
         ),
         why="In {place} it waits for a lock or semaphore that processes share. Whoever had it "
         "ended without giving it back, or it took it twice: nothing frees such a lock then.",

@@ -85,6 +85,18 @@ def put_job_thread_first(look: Look) -> Look:
     return look if chosen is None else put_thread_first(look, chosen.os_id or 0)
 
 
+def put_same_thread_first(before: Sequence[Look], one: Look) -> Look:
+    """Return a look whose stack could not be read with the thread in place of the main one that was
+    there in the last of those `before` it that has one: the kernel tells then what that waits in.
+    """
+    read = next((look for look in reversed(before) if look.threads), None)
+    if one.threads or read is None or read.pid != one.pid:
+        return one
+    others = (thread for thread in read.threads if thread.os_id not in (None, read.pid))
+    moved = next((thread.os_id for thread in others if thread.name == "MainThread"), None)
+    return one if moved is None else put_thread_first(one, moved)
+
+
 def _waits_within_ray(main: Thread) -> bool:
     """Return whether a main thread is in no code of the job's, and in a queue or a lock for which a
     library of Ray's waits.
@@ -146,6 +158,8 @@ def find_actor_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> 
     Where all wait for others, the source says whom each has asked: the last of these it is.
     """
     actors = [looks[-1] for looks in family if find_actor(looks[-1].command)]
+    pids = {one.pid for one in actors}
+    actors = [one for one in actors if one.ppid not in pids]  # forked by one, with its title
     at_work = [
         one for one in actors if runs_method(find_actor(one.command)) or _is_actor_at_work(one)
     ]

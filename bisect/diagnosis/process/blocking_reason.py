@@ -8,6 +8,7 @@ object that the system call names, and only then the bare name of the call.
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 
@@ -350,7 +351,10 @@ def _find_syscall_wait(
 def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Wait:
     if view.holds_gil:
         return Wait("gil", "a native call that holds the GIL sleeps")
-    helper = find_polled_helper(view, family)
+    is_of_children = (
+        view.call is None or not view.call.signals or signal.SIGCHLD in view.call.signals
+    )
+    helper = find_polled_helper(view, family) if is_of_children else None
     return helper or Wait(
         "sleep", " in ".join(filter(None, (view.call_name, format_innermost_frame(view.frames))))
     )

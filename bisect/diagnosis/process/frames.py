@@ -253,6 +253,8 @@ _SERVES = re.compile(
     r"|/multiprocessing/(?:queues|connection|synchronize|resource_sharer)\.py$"
     r"|/torch/_inductor/\S+\.py$|<frozen threading>"
     r"|/ray/_private/(?:gc_collect_manager|worker)\.py$"
+    r"|/distributed/threadpoolexecutor\.py$"  # of Dask's workers
+    r"|/grpc/_channel\.py$"  # what hears of a channel's calls, and what asks for their next request
     rf"|{EXPORTERS}"
 )
 _EXPORTS = re.compile(EXPORTERS)

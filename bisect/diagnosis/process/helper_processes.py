@@ -146,19 +146,30 @@ def has_failed(look: Look) -> bool:
 
 
 def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
-    """Return the looks at the only process beside these ranks that was started by what has started
-    them, has failed, and is none of them; () where there is none, or several.
+    """Return the looks at the only process beside these ranks that has failed, is none of them, and
+    was started by what has started them, or before all of them by what is no rank and none of
+    these; () where there is none, or several.
     """
     pids = {facts.pid for facts in ranks}
     parents = {facts.looks[-1].ppid for facts in ranks if facts.looks}
+    first = min((_tell_start(facts.looks) for facts in ranks if facts.looks), default=0.0)
     found = {
         looks[-1].pid: looks
         for facts in ranks
         for looks in facts.children
         if looks and looks[-1].pid in facts.beside and looks[-1].pid not in pids
-        if has_failed(looks[-1]) and looks[-1].ppid in parents
+        if has_failed(looks[-1])
+        if looks[-1].ppid in parents
+        or (_tell_start(looks) < first and looks[-1].ppid not in {*pids, *facts.beside})
     }
     return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def _tell_start(looks: Sequence[Look]) -> float:
+    """Return when a process was started, on the clock of its looks: the age is read later in a look
+    than its moment, by so much the earlier a start seems.
+    """
+    return max(look.at - look.age for look in looks)
 
 
 def is_halted(look: Look) -> bool:
@@ -186,6 +197,23 @@ def is_to_be_given(view: ProcessSnapshot) -> bool:
         _SYNCHRONIZE.search(frame.file) and unqualified_name(frame.name) == "wait"
         for frame in python
     )
+
+
+_TAKES_WITHIN = 2  # frames: `__enter__` of multiprocessing's lock, and who has called it
+
+
+def may_keep(view: ProcessSnapshot, other: ProcessSnapshot) -> bool:
+    """Return whether a process may have the lock of multiprocessing in which another one sleeps: it
+    shares that, does not sleep in it, and stands in the function in which the other one takes it.
+    """
+    futex = other.call.futex if other.call is not None else None
+    if futex is None or not futex.is_shared_semaphore or view.look.pid not in (futex.sharers or ()):
+        return False
+    own = view.call.futex if view.call is not None else None
+    python = [frame for frame in other.frames if not frame.native][:_TAKES_WITHIN]
+    takes = {(one.file, one.name) for one in python if not _SYNCHRONIZE.search(one.file)}
+    inside = any((one.file, one.name) in takes for one in view.frames)
+    return inside and (own is None or own.file != futex.file)
 
 
 def find_giver(
@@ -267,11 +295,11 @@ def _find_worker(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) -> Loo
     # A worker that waits for its next task is idle, not what is waited for; one that is halted
     # takes none.
     halted = [lk for lk in mine if is_halted(lk)]
-    working = sorted((lk for lk in mine if not is_idle_worker(lk)), key=_asks_its_cluster)
+    working = sorted((lk for lk in mine if not is_idle_worker(lk)), key=asks_its_cluster)
     return next(iter(halted or working or mine), None)
 
 
-def _asks_its_cluster(look: Look) -> bool:
+def asks_its_cluster(look: Look) -> bool:
     """Return whether a worker of Dask waits in a task for what its cluster is to give: a lock, or
     the result of another task.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...base.process_facts import Descriptor, Look
+from ...base.process_roles import find_actor
 from ...base.verdict_facts import Wait
 from .blocked_syscalls import POLL_CALLS, READ_CALLS
 from .frames import is_service_thread
@@ -62,13 +63,15 @@ def reads_words_of(look: Look, parent: int | None) -> bool:
 def only_main_thread_acts(look: Look) -> bool:
     """Return whether no thread of a process besides the main one could write anything: each sleeps,
     and those of Python's own wait for others, or serve a library. One that answers a request is
-    woken by the next one, as where all ranks must have asked.
+    woken by the next one, as where all ranks must have asked. Threads without Python of an actor of
+    Ray's are Ray's own, and one of them may be on its way to its next wait.
     """
     if look.state in ("T", "t", "D", "R") or not look.kernel:
         return False
     python = {thread.os_id: thread for thread in look.threads}
+    is_of_ray = bool(find_actor(look.command) and python)
     for task in look.kernel:
-        if task.tid == look.pid:
+        if task.tid == look.pid or (is_of_ray and task.tid not in python):
             continue
         if task.state != "S" or not python:
             return False

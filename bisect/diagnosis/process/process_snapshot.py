@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ...base.addresses import port_of
 from ...base.identity import ProcessId, RankId
 from ...base.lazy_dataclass import dataclass
+from ...base.library_functions import Role, has_role
 from ...base.process_facts import Frame, Kernel, Look, Syscall, Thread
 from ...base.rank_facts import RankFacts
 from .blocked_syscalls import list_awaited_pids
@@ -67,7 +68,7 @@ class ProcessSnapshot:
     state: str
     wchan: str
     call: Syscall | None
-    running: bool  # on a CPU, or ready, in most looks
+    running: bool  # on a CPU, or ready, in most looks, and not only to ask for another's value
     owner: Thread | None  # the thread that had the GIL in every look that shows threads
 
     @property
@@ -145,14 +146,16 @@ def merge_looks(looks: Sequence[Look]) -> ProcessSnapshot | None:
     shown = last if running or not blocked else blocked[0]
     kernel = None if handled else main_kernel(shown)
     main = with_stack.main
+    frames = drop_signal_handlers(main.frames) if main else ()
+    spins = any(has_role(one.file, one.name, Role.SPINS_FOR_OTHERS) for one in frames)
     return ProcessSnapshot(
         look=last,
-        frames=drop_signal_handlers(main.frames) if main else (),
+        frames=frames,
         threads=with_stack.threads,
         state=last.state if last.state in "DTtZ" else shown.state,
         wchan=kernel.wchan if kernel else "",
         call=kernel.syscall if kernel else None,
-        running=running and last.state not in "DTtZ",
+        running=running and last.state not in "DTtZ" and not spins,
         owner=_find_gil_owner(found),
     )
 

@@ -34,7 +34,7 @@ _HANDLES = (
         re.compile(r"/multiproc?ess(?:ing)?/managers\.py$"),
         re.compile("serve_client|handle_request"),
     ),
-    (re.compile(r"/grpc/_server\.py$"), re.compile("_call_behavior")),
+    (re.compile(r"/grpc/_server\.py$"), re.compile("_call_behavior|_take_response_from_\\w+")),
 )
 
 

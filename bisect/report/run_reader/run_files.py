@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from ...base.deadline import within
-from ...base.events import Event, decode, is_number, is_rank
+from ...base.events import Event, decode
 from ...base.identity import RankId, UnknownRank
 from ...base.json_codec import Misfit, fit_json, from_json
 from ...base.lazy_dataclass import dataclass
 from ...base.node_record import NodeRecord
 from ...base.rank_facts import MachineFacts, RankFacts, fill_in_same_looks
+from ...base.typed_messages import is_number, is_rank
 from ...base.verdict_facts import Edge, Outcome, Verdict
 from ...base.words import format_bytes
 from ...collect.nodes import JointJudgement, RecordedNode, judge_recorded_nodes

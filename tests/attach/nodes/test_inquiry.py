@@ -140,7 +140,8 @@ def test_what_a_machine_says_is_why_there_is_no_answer(client: Client) -> None:
 def test_one_step_asks_all_nodes_and_one_that_says_nothing_is_named(client: Client) -> None:
     nodes = [client("n0", "exit 9"), client("n1", "exit 9"), client("n2", "exit 9")]
     step = "cat n1.ready n0.ready; read l; cat n0.seen n1.seen; read d; cat n0.more n1.more"
-    found = ask(*nodes, together=("sh", "-c", f"{step}; echo srun: error: n2: gone >&2; exit 1"))
+    told = f"{step}; echo srun: error: n2: gone >&2; exit 1"
+    found = ask(*nodes, limit=15.0, together=("sh", "-c", told))
     assert [one.node.name for one in found] == ["n0", "n1", "n2"]
     assert seen(found) == ["n0", "n1", "srun: error: n2: gone"]
 

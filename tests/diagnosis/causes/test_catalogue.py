@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hangbisect.diagnosis.causes.catalogue import CAUSES, FAMILIES, find_known_cause
 from hangbisect.diagnosis.causes.known_cause import (
     LEAST_AGREEMENT,
@@ -20,10 +19,11 @@ from hangbisect.diagnosis.causes.known_cause import (
 )
 from hangbisect.toggles.table import TOGGLES
 
+from ...examples import for_each
 from ..made_up import job, look, rank
 from .scenes import scene_of
 
-EACH = pytest.mark.parametrize("known", CAUSES, ids=lambda known: known.id)
+EACH = for_each(CAUSES, lambda known: known.id)
 
 
 def advice(known: KnownCause) -> Iterator[str]:

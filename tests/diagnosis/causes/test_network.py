@@ -85,6 +85,44 @@ def connections_not_taken(*taken: Socket) -> Facts:
     return job(world=4), ranks
 
 
+def server_of_one_client(taken: bool = False, threads: int = 1) -> Facts:
+    """Rank 0 has asked the metrics server that it has started, which reads from a monitor."""
+    listens = Socket(3, "tcp", local="127.0.0.1:8000", state="LISTEN")
+    kept = Socket(
+        *(8, "tcp", "127.0.0.1:8000", "127.0.0.1:41000", "ESTABLISHED"),
+        peer_pids=(301,),
+        peer_names=("monitor",),
+    )
+    end = Socket(9, "tcp", "127.0.0.1:8000", "127.0.0.1:42000", "ESTABLISHED", peer_pids=(100,))
+    asked = Socket(7, "tcp", "127.0.0.1:42000", "127.0.0.1:8000", "ESTABLISHED", peer_pids=(300,))
+    asks = look("getresponse STD/http/client.py:1386", "get train.py:46", call="recvfrom")
+    (task,) = look(call="recvfrom", descriptors=on(asked)).kernel
+    asks = replace(asks, kernel=(task,), sockets=(asked,))
+    server = look(
+        "readinto STD/socket.py:706",
+        "handle_one_request STD/http/server.py:404",
+        "serve_forever STD/socketserver.py:238",
+        "run_server train.py:35",
+        pid=300,
+        ppid=100,
+        call="recvfrom",
+        descriptors=on(kept),
+        sockets=(listens, kept, *([end] if taken else [])),
+    )
+    server = replace(server, threads=server.threads * threads)
+    monitor = look("wait STD/threading.py:327", "run_monitor train.py:60", pid=301, ppid=100)
+    one = rank(0, asks, children=((server,), (monitor,)), environment={})
+    return job(world=1), [one]
+
+
+def test_a_server_that_has_taken_the_connection_or_has_more_threads_serves_several() -> None:
+    assert "server-of-one-client" not in causes_of(server_of_one_client(taken=True))
+    assert "server-of-one-client" not in causes_of(server_of_one_client(threads=2))
+    found = causes_of(server_of_one_client())["server-of-one-client"]
+    assert "of monitor" in found.why
+    assert "port 8000" in found.why
+
+
 def _sent_by(number: int) -> Socket:
     own, server = f"10.0.0.1:4100{number}", "10.0.0.1:9020"
     return Socket(90 + number, "tcp", local=own, peer=server, state="ESTABLISHED", peer_pids=(102,))
@@ -202,6 +240,7 @@ SHOWS: Shows = {
     "master-unroutable": master_unroutable,
     "nobody-serves-the-store": nobody_serves_the_store,
     "connections-not-taken": connections_not_taken,
+    "server-of-one-client": server_of_one_client,
     "no-such-interface": no_such_interface,
     "name-server-silent": name_server_silent,
     "name-unknown": name_unknown,

@@ -144,6 +144,22 @@ SHOWS: Shows = {
 ALL = frozenset(SHOWS)
 
 
+def test_two_threads_that_wait_for_one_lock_take_it_in_no_order() -> None:
+    """A third has it, and stands in the call of the same line."""
+
+    def judge(*identities: str) -> set[str]:
+        both = beside(TAKES, ("refresh", ("refresh data.py:12", "Thread.run STD/threading.py:982")))
+        locks = (CodeLock("lock", identity) for identity in identities)
+        threads = tuple(
+            replace(one, frames=tuple(replace(f, takes=lock) for f in one.frames))
+            for one, lock in zip(both.threads, locks, strict=True)
+        )
+        return {*causes_of((job(), [first(replace(both, threads=threads)), held(1)]))}
+
+    assert "lock-order" in judge("data.py:lock", "data.py:other")
+    assert "lock-order" not in judge("data.py:lock", "data.py:lock")
+
+
 def test_a_lock_that_a_lone_thread_waits_for_is_its_own() -> None:
     assert "self-deadlock" in causes_of((job(), [rank(0, TAKES), held(1)]))
 
@@ -295,6 +311,29 @@ def test_a_futex_that_is_no_semaphore_of_processes_is_none() -> None:
     for file in ("", "/dev/shm/torch_81_1"):
         one = taken("load_model train.py:40", file=file)
         assert "dead-owner" not in causes_of((job(), [rank(0, one), held(1)]))
+
+
+def test_a_lock_in_whose_function_another_process_stands_has_an_owner() -> None:
+    """It shares the semaphore, and reads below `with self.lock` in the same method."""
+    file = "/dev/shm/sem.mp-t9x0a1 (deleted)"
+
+    def judge(
+        *frames: str, sharers: tuple[int, ...] = (100, 300), asleep: bool = False
+    ) -> set[str]:
+        takes = taken(
+            "SemLock.__enter__ STD/multiprocessing/synchronize.py:95", "Tasks.get train.py:32"
+        )
+        (task,) = takes.kernel
+        assert task.syscall is not None
+        call = replace(task.syscall, futex=Futex(0x7F00, 0, file=file, sharers=sharers))
+        takes = replace(takes, kernel=(replace(task, syscall=call),))
+        one = replace(taken(*frames) if asleep else worker(*frames, call="read"), pid=300)
+        return {*causes_of((job(), [first(takes, one), held(1)]))}
+
+    assert "dead-owner" not in judge("Tasks.get train.py:36", "work train.py:43")
+    assert "dead-owner" in judge("other train.py:90", "work train.py:43")
+    assert "dead-owner" in judge("Tasks.get train.py:36", "work train.py:43", sharers=(100,))
+    assert "dead-owner" in judge("Tasks.get train.py:32", "work train.py:43", asleep=True)
 
 
 def test_a_semaphore_that_counts_the_room_in_a_queue_is_no_lock() -> None:

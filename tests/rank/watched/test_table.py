@@ -6,14 +6,15 @@ import ast
 import sys
 from pathlib import Path
 
-import pytest
 from hangbisect.base import variables
 from hangbisect.base.checkpoints import STARTUP, STARTUP_BY_NAME
 from hangbisect.rank.watched.known_calls import KNOWN_CALLS, KnownCall
 from hangbisect.rank.watched.user_functions import parse_steps
 
+from ...examples import for_each
 
-@pytest.mark.parametrize("row", KNOWN_CALLS, ids=lambda row: row.where)
+
+@for_each(KNOWN_CALLS, lambda row: row.where)
 def test_a_row_belongs_to_what_is_known(row: KnownCall) -> None:
     assert all(part.isidentifier() for part in row.module.split("."))
     assert row.step.isidentifier()

@@ -328,6 +328,9 @@ def _make_for_others() -> Path:
             if ".." not in file.parts and "__pycache__" not in file.parts and path.is_file():
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, folder / file)
+    # Once, and not by each process: they may write nothing here.
+    compiling = [others_python(), "-m", "compileall", "-q", str(folder / "hangbisect")]
+    subprocess.run(compiling, check=True, stdout=subprocess.DEVNULL)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755)
     return folder
