@@ -9,9 +9,10 @@ together by `hangbisect merge`: `files`; with --apart they do not talk to each o
 us, to be asked by `hangbisect attach --hosts` from a host of its own (`attach`).
 
 OWN_CASES (host_own_cases.py), LATER_CASES (host_later_cases.py), LAUNCHED_CASES
-(host_launched_cases.py), UNLIKE_CASES (host_unlike_cases.py) and FURTHER_CASES
-(host_further_cases.py) are jobs as users write them: trainings, pipelines, servers and workers,
-agents that do not agree. Those that are healthy must not be called a hang, and end well.
+(host_launched_cases.py), UNLIKE_CASES (host_unlike_cases.py), FURTHER_CASES
+(host_further_cases.py) and CLUSTER_CASES (host_cluster_cases.py) are jobs as users write them:
+trainings, pipelines, servers and workers, agents that do not agree. Those that are healthy must
+not be called a hang, and end well.
 
 Right is an answer that blames this rank on this host and no other, has one of the causes, and is
 given once: by `run` one heading of a verdict on all hosts together.
@@ -36,6 +37,7 @@ from typing import Any
 import hosts_services
 import jobs
 from host_case import Case, OwnCase
+from host_cluster_cases import CLUSTER_CASES
 from host_further_cases import FURTHER_CASES
 from host_later_cases import LATER_CASES
 from host_launched_cases import LAUNCHED_CASES
@@ -166,6 +168,7 @@ CASES += (
 )
 
 CASES += OWN_CASES + LATER_CASES + LAUNCHED_CASES + UNLIKE_CASES + FURTHER_CASES
+CASES += CLUSTER_CASES
 
 
 @dataclass

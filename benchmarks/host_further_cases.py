@@ -133,8 +133,11 @@ FURTHER_CASES: tuple[OwnCase, ...] = (
         agents=True,
         before=((1, _KILLS_AGENT),),
         on_host="n2",
-        causes=("killed-from-outside", "node-lost", "other-node-missing", "rank-died", "rank-left"),
-        causes_by_stacks=("nodes-not-joined", "host-starts-nobody", "agent-missing-at-end"),
+        causes=(
+            *("killed-from-outside", "node-lost", "other-node-missing", "rank-died", "rank-left"),
+            "agent-missing-at-end",
+        ),
+        causes_by_stacks=("nodes-not-joined", "host-starts-nobody"),
         ask_at=40.0,
         outcomes=_ANY,
         says="n2",

@@ -117,7 +117,20 @@ def test_an_event_is_frozen_and_has_no_other_fields() -> None:
 def test_outside_is_told_where_ranks_are_and_no_text_or_variable_of_the_job() -> None:
     told = {name for kind in KINDS.values() for name in kind.outer or ()}
     assert told == {
-        *("rank", "pid", "at", "n", "name", "step", "k", "title", "held", "outcome", "ends"),
+        *(
+            "rank",
+            "pid",
+            "at",
+            "n",
+            "name",
+            "step",
+            "k",
+            "title",
+            "held",
+            "outcome",
+            "ends",
+            "hosts",
+        ),
         *("run_dir", "folder", "titles"),
         "text",  # of a verdict, for people
     }

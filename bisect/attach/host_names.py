@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..base.errors import UsageError
 
@@ -34,12 +34,37 @@ def read_host_names(text: str, with_users: bool = False) -> tuple[str, ...]:
     return tuple(names)
 
 
+def check_one_word(argv: Sequence[str]) -> None:
+    """Raise UsageError where what follows the word of --hosts looks like one more host: a blank
+    stands behind a comma, or in its place.
+    """
+    at = next((n for n, word in enumerate(argv) if word == "--hosts"), len(argv))
+    named, behind = (*argv[at + 1 : at + 3], "", "")[:2]
+    first = re.match(r"[A-Za-z]+", named)
+    is_alike = first is not None and re.fullmatch(rf"{first[0]}[\d\[].*", behind)
+    if behind and (named.endswith(",") or is_alike) and not behind.startswith("-"):
+        raise UsageError(
+            f"--hosts takes one word, and {behind!r} stands behind it",
+            f"{_HELP}; commas, and no blanks",
+        )
+
+
 def _check_name(name: str) -> str:
     bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     try:
         return str(ipaddress.ip_address(bare))
     except ValueError:
         pass
+    if _NAME.fullmatch(name.partition(":")[0]) and name.partition(":")[2].isdecimal():
+        why = (
+            f"{name[:80]!r} in it: names alone, without slots (mpirun's) or a port (~/.ssh/config)"
+        )
+        raise UsageError(f"--hosts cannot have {why}", _HELP)
+    if name.startswith("@"):
+        raise UsageError(
+            f"--hosts takes names, and not a file of them: {name[:80]!r}",
+            f'--hosts "$(paste -sd, {name[1:80]})"',
+        )
     if _NAME.fullmatch(name) is None:
         why = " (it would be an option)" if name.startswith("-") else ""
         raise UsageError(f"--hosts cannot have {name[:80]!r} in it{why}: it is no name", _HELP)

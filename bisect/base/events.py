@@ -82,6 +82,12 @@ class Enter(Event, kind="enter", outer=("rank", "n", "at")):
     n: Rank  # of the checkpoint
 
 
+class World(Event, kind="world"):
+    """It has joined a group by the number that it had taken for its own."""
+
+    size: int = 0  # ranks of the group, where some may be on other nodes
+
+
 class RingOpened(Event, kind="ring"):
     """It has a log of its collectives."""
 
@@ -165,6 +171,10 @@ class Toggle(Event, kind="toggle"):
     """In a script of the user's own: it came to a call that a toggle changes."""
 
     name: str
+
+
+class StartsRanks(Event, kind="starts", outer=("rank", "at")):
+    """It is a launcher, and no rank: an agent of torch's elastic runs in it."""
 
 
 class Quiet(Event, kind="quiet", outer=("rank",)):
@@ -269,6 +279,12 @@ class Verdict(Event, kind="verdict", outer=("outcome", "ends")):
 
 class HeldBack(Event, kind="held back", outer=()):
     """Nothing moves on this node, and what ranks of other nodes do is not seen: judged later."""
+
+
+class OtherHosts(Event, kind="hosts", outer=("hosts",)):
+    """Monitors of other nodes are joined, or were until now."""
+
+    hosts: Mapping[str, str] = {}  # by name the address by which it reached the lead
 
 
 class Paused(Event, kind="paused"):

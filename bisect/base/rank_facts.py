@@ -363,6 +363,7 @@ class JobFacts:
     starter_hears: str = ""
     restarted: RestartedProcess | None = None  # as the watch around the command has seen it
     lost_nodes: tuple[LostNode, ...] = ()
+    paused: str = ""  # why nothing of it is to run on this node: it was stopped, or frozen
     # Where no rank has started: hosts that a launcher reaches by ssh, and that do not answer us so
     # either, by name: what came instead.
     silent_hosts: Mapping[str, str] = field(default_factory=dict)

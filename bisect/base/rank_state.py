@@ -86,6 +86,8 @@ class RankState:
     raised: str = ""  # the call of the last step that raised, if none has ended well since
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
+    plain: bool = False  # its number is not known from anything
+    starts_ranks: bool = False  # it is a launcher, and none itself
     quiet: bool = False  # past its first training steps: it tells of none
     trained: int | None = None  # training steps since then; None: it is not past the first
     # what the watch saw of it
@@ -140,6 +142,7 @@ _BESIDE_IMPORTS = (
     events.Line,
     events.Logged,
     events.RingOpened,
+    events.World,
     events.Environ,
     events.Toggle,
     events.Exercised,
@@ -262,6 +265,7 @@ class NodeRanks:
             executable=hello.executable,
             contradictions=hello.contradictions,
             twin=twin,
+            plain=bool(hello.plain),
             stays=stays,
             entered=at,
             since=at,
@@ -273,6 +277,17 @@ class NodeRanks:
             self.expected, self.local_size = set(self.by_rank), 0
         if self.user_steps is not None:
             self.user_steps.greet(self.by_rank[rank])
+
+    def _on_world(self, member: RankState, event: events.World) -> None:
+        member.plain = False
+        self.expect(event.size, set())
+
+    @property
+    def numbered(self) -> set[int]:
+        """The numbers of those that are known to have theirs: not of a program that may only start
+        ranks.
+        """
+        return {member.rank for member in self if not member.plain}
 
     def _on_enter(self, member: RankState, event: events.Enter) -> None:
         member.step, member.entered, member.phase = event.n, event.at, None
@@ -334,6 +349,9 @@ class NodeRanks:
         member.stays.close(event.at, lambda stay: (stay.name, stay.k) == (event.step, event.k))
         if self.user_steps is not None:
             self.user_steps.end(member, event)
+
+    def _on_starts(self, member: RankState, _: events.StartsRanks) -> None:
+        member.starts_ranks = True
 
     def _on_quiet(self, member: RankState, event: events.Quiet) -> None:
         member.quiet = True

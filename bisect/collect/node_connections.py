@@ -162,18 +162,14 @@ class UnheardHost:
 
 
 def list_unheard_hosts(
-    ranks: Sequence[RankFacts], addresses: Mapping[str, str]
+    connected: Sequence[RankFacts], told: Sequence[RankFacts], addresses: Mapping[str, str]
 ) -> list[UnheardHost]:
     """Return the hosts of which no node has told, and from which somebody has connected to a port
-    of a rank at which ranks of other nodes are too. `addresses` are those of hosts that have.
+    of a rank at which ranks of other nodes are too. `connected`: ranks, as connect_nodes returns
+    them; `told`: all of which a node has told; `addresses` are those of hosts that have.
     """
-    sockets = [
-        one
-        for facts in connect_nodes(ranks, addresses)
-        for look in facts.looks[-1:]
-        for one in _list_accepted(look)
-    ]
-    here = {host_of(plain_address(one.local)) for facts in ranks for one in _list_sockets_of(facts)}
+    sockets = [one for r in connected for look in r.looks[-1:] for one in _list_accepted(look)]
+    here = {host_of(plain_address(one.local)) for facts in told for one in _list_sockets_of(facts)}
     found: dict[str, int] = {}
     for one in sockets:
         host = host_of(plain_address(one.peer))

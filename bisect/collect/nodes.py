@@ -73,15 +73,16 @@ def judge_recorded_nodes(nodes: Sequence[RecordedNode]) -> JointJudgement | None
     """
     if len(nodes) < 2:
         return None
-    found = judge_nodes(JointNodes(nodes), lost=_list_unseen(nodes))
-    better = _find_verdict_on_more(nodes)
+    joint = JointNodes(nodes)
+    found = judge_nodes(joint, lost=_list_unseen(nodes))
+    better = _find_verdict_on_more(joint.judged) or _find_verdict_on_a_launcher(nodes)
     return found if better is None else replace(found, verdict=better)
 
 
 def _find_verdict_on_more(nodes: Sequence[RecordedNode]) -> Verdict | None:
     """Return the verdict that was given on all nodes together, where one of those that were seen
-    then has left nothing that can be read by now, as one whose rank was started again; None where
-    all have.
+    then is not among these: it has left nothing that can be read by now, as one whose rank was
+    started again, or its rank has failed after that; None where all are.
     """
     here = {facts.rank for one in nodes for facts in one.record.ranks}
     here |= {rank for one in nodes for rank in one.record.job.local_ranks}
@@ -90,6 +91,15 @@ def _find_verdict_on_more(nodes: Sequence[RecordedNode]) -> Verdict | None:
         if here < seen and one.verdict.outcome not in ("ok", "interrupted"):
             return one.verdict
     return None
+
+
+def _find_verdict_on_a_launcher(nodes: Sequence[RecordedNode]) -> Verdict | None:
+    """Return the verdict on a launcher that waits on, where all ranks of each other node have ended
+    well; None for any other.
+    """
+    failed = [one.verdict for one in nodes if one.verdict.outcome not in ("ok", "interrupted")]
+    are_over = failed and all(one.component == "launcher" for one in failed)
+    return failed[0] if are_over and len(failed) < len(nodes) else None
 
 
 def _list_unseen(nodes: Sequence[RecordedNode]) -> list[LostNode]:
@@ -138,6 +148,18 @@ class JointNodes:
         return connect_nodes(self.ranks, _list_addresses(self.judged))
 
     @cached_property
+    def unheard(self) -> tuple[tuple[RankId, ...], list[UnheardHost]]:
+        """The ranks of the job of which no node has told, and the hosts where they may be."""
+        known = {facts.rank for one in self.nodes for facts in one.record.ranks}
+        known |= {rank for one in self.nodes for rank in one.record.job.local_ranks}
+        size = max(one.record.job.world_size for one in self.nodes)
+        absent = tuple(rank for rank in range(size) if rank not in known)
+        if not absent or len(known) + len(absent) > size:
+            return (), []
+        told = [facts for one in self.nodes for facts in one.ranks]
+        return absent, list_unheard_hosts(self.connected, told, _list_addresses(self.nodes))
+
+    @cached_property
     def seen(self) -> Snapshot:
         """The same; one whose connection has carried something over the looks has moved."""
         return Snapshot(note_exchanges(self.connected))
@@ -170,32 +192,18 @@ def judge_nodes(
         *describe_lost(lost),
     )
     facts = replace(facts, notes=notes)
-    seen = joint.seen.update(mark_lost_ends(joint.connected, [*lost, *_list_untold(nodes)]))
+    seen = joint.seen.update(mark_lost_ends(joint.connected, [*lost, *_list_untold(joint)]))
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
     return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
 
 
-def find_unheard(
-    nodes: Sequence[RecordedNode],
-) -> tuple[tuple[RankId, ...], list[UnheardHost]]:
-    """Return the ranks of the job of which no node has told, and the hosts where they may be."""
-    known = {facts.rank for one in nodes for facts in one.record.ranks}
-    known |= {rank for one in nodes for rank in one.record.job.local_ranks}
-    size = max(one.record.job.world_size for one in nodes)
-    absent = tuple(rank for rank in range(size) if rank not in known)
-    if not absent or len(known) + len(absent) > size:
-        return (), []
-    ranks, _ = _join_ranks(nodes, nodes[0].record.clock)
-    return absent, list_unheard_hosts(ranks, _list_addresses(nodes))
-
-
-def _list_untold(nodes: Sequence[RecordedNode]) -> list[LostNode]:
+def _list_untold(joint: JointNodes) -> list[LostNode]:
     """Return the hosts where ranks of the job may be of which no node has told, by their addresses:
     who waits there waits for one of these, whatever its own protocol is.
     """
-    ranks, hosts = find_unheard(nodes)
+    ranks, hosts = joint.unheard
     return [LostNode(one.address, ranks, None, "", one.address) for one in hosts]
 
 
@@ -222,10 +230,17 @@ def _is_hang(
     verdict: Verdict, seen: Snapshot, graph: WaitGraph, nodes: Sequence[RecordedNode]
 ) -> bool:
     """Return whether a node called it a hang, as its step's deadline was over, or all together
-    prove one.
+    prove one. Who has paused a node may let it go on.
     """
+    if is_paused(nodes):
+        return False
     said = any(one.verdict.outcome == "hang" for one in nodes)
     return said or bool(find_proof_of_hang(verdict, seen, graph))
+
+
+def is_paused(nodes: Sequence[RecordedNode]) -> bool:
+    """Return whether all that runs on one of the nodes was stopped or frozen from outside."""
+    return any(one.record.job.paused for one in nodes)
 
 
 # ---- whose answer counts -------------------------------------------------------------------------
@@ -335,6 +350,9 @@ def _join_facts(nodes: Sequence[RecordedNode], clock: NodeClock, ended: Ended) -
         barrier_opened=next((one.barrier_opened for one in jobs if one.barrier_opened), None),
         notes=tuple(dict.fromkeys(note for one in jobs for note in one.notes)),
         unstarted="; ".join(unstarted),
+        paused="; ".join(
+            f"{one.record.host}: {p}" for one in nodes if (p := one.record.job.paused)
+        ),
         starting=next((one.starting for one in jobs if one.starting), ""),
         machine=MachineFacts(),
         machines=gather_machines(

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..attach.host_names import check_one_word
 from ..base.argument_types import Parser, assignment, count, positive
 from ..base.errors import HangbisectError, UsageError
 from . import make_parser
@@ -39,6 +40,7 @@ _TRANSPORTS = ("slurm", "hosts", "kubernetes")
 
 def run(argv: list[str]) -> int:
     """Find the job, look at it, and say what is found; return the exit status."""
+    check_one_word(argv)
     args = _make_attach_parser().parse_all(argv)
     if asks_other_nodes(args):
         gc.disable()  # what they tell is kept to the end: to search it takes a quarter more time

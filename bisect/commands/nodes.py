@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..attach.host_names import check_one_word
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing, positive
 from ..base.errors import UsageError
 from . import make_parser
@@ -40,6 +41,7 @@ def run(argv: list[str]) -> int:
     """Search for bad nodes; return what the answer comes to."""
     ours, command = around_dashes(argv)
     parser = _make_nodes_parser()
+    check_one_word(ours)
     _, rest = parser.parse_first(ours)
     if "--" not in argv and rest and not rest[0].startswith("-"):
         raise dashes_missing("nodes", argv, rest[0])

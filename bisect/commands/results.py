@@ -224,6 +224,8 @@ def merge(argv: list[str]) -> int:
     if all(folders):
         return _merge_folders(args)
     if any(folders):
+        if absent := [name for name in args.files if name != "-" and not os.path.exists(name)]:
+            raise UsageError(f"{absent[0]}: no such file or folder")
         raise UsageError(
             "merge takes run folders or files, not both",
             "The stacks of a run folder are files too: hangbisect merge RUN/stacks/rank-*.txt",

@@ -63,7 +63,11 @@ def find_node_rendezvous(view: ProcessSnapshot) -> NodeRendezvous | None:
     """Return what an agent that meets the others sees of it, None for any other process."""
     if find_role(view.frames, Role.MEETS_NODES) is None or _asks_a_name_server(view):
         return None
-    look = view.look
+    return _read_meeting(view.look)
+
+
+def _read_meeting(look: Look) -> NodeRendezvous:
+    """Return what an agent sees of the meeting by its connections."""
     place = find_meeting_place(look.command)
     port = port_of(place) or _find_served_port(look)
     ends = [one for one in look.sockets if one.state == "ESTABLISHED"]
@@ -89,7 +93,28 @@ def is_past_its_ranks(looks: Sequence[Look]) -> bool:
     return any(_AGENT.search(f.file) and f.name.endswith("_exit_barrier") for f in frames)
 
 
+def list_agents_lost_at_end(looks: Sequence[Look], hosts: Mapping[str, str]) -> list[str]:
+    """Return in words whose agents have no connection any more to the one that serves where all
+    meet, which is past its ranks: each keeps its own as long as it lives. `hosts`: by name the
+    addresses of those that had come; () of any other process, and where as many are there as are to
+    be.
+    """
+    view = merge_looks(looks)
+    if view is None or not is_past_its_ranks(looks):
+        return []
+    meeting = _read_meeting(view.look)
+    if meeting.others is None or not 1 + len(meeting.others) < meeting.size:
+        return []
+    there = {one.removeprefix(_MAPPED) for one in meeting.others}
+    come = {name: address.removeprefix(_MAPPED) for name, address in sorted(hosts.items())}
+    lost = [name for name, address in come.items() if address not in there]
+    return [f"{AGENT_LOST}{', '.join(lost[:_MOST_NAMED]) or 'a node'}: {meeting}"]
+
+
+# Before the names of hosts whose agents have ended, or were cut off, while others wait for them.
+AGENT_LOST = "no agent is connected any more from "
 _DNS = "53"
+_MAPPED = "::ffff:"  # before an address of IPv4 at a socket of IPv6
 
 
 def _asks_a_name_server(view: ProcessSnapshot) -> bool:

@@ -18,6 +18,7 @@ from ..base.client_program import allow_descriptors
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
+from ..base.words import format_ranks
 from .channel import (
     Address,
     Channel,
@@ -259,10 +260,8 @@ class Lead:
             raise Refused(f"node {join.node} is there already, on {before.name}")
         if before is None and len(self._peers) >= MOST_NODES:
             raise Refused(f"there are {MOST_NODES} nodes already")
-        for rank in join.ranks:
-            other = self._owners.get(rank)
-            if other is not None and other is not before and other.is_heard(now):
-                raise Refused(f"rank {rank} is on {other.name} already")
+        others = {r: one for r in join.ranks if (one := self._owners.get(r)) is not None}
+        doubles = {r for r, one in others.items() if one is not before and one.is_heard(now)}
         if before is not None and before.join.process == join.process:
             if before.channel is not None:
                 before.channel.close()
@@ -277,8 +276,13 @@ class Lead:
             if len(self._peers) <= _FEW_NODES:
                 self._send_all(Beat(now, self._list_nodes(now, self._peers)))
         for rank in before.join.ranks if before is not None else ():
-            self._owners.pop(rank, None)
-        self._owners |= dict.fromkeys(join.ranks, peer)
+            if self._owners.get(rank) in (before, peer):
+                del self._owners[rank]
+        self._owners |= dict.fromkeys(set(join.ranks) - doubles, peer)
+        if doubles:
+            first = others[min(doubles)].name
+            are = "is" if len(doubles) == 1 else "are"
+            self._tell(f"{format_ranks(sorted(doubles))} of {peer.name} {are} on {first} already")
         self._changed.set()
         self._say_if_all_are_there(now)
         return peer

@@ -218,6 +218,7 @@ class Job:
         self.beside_since = 0.0  # since when it stands still and waits for these to be judged
         self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
         self.held_back: HeldBack | None = None
+        self.paused = ""  # why nothing of it is to run here: it was stopped, or frozen
         self.closed_at = 0.0
         self.was_ended = False  # by us
         self.closing = False  # a verdict is being made or was made

@@ -87,6 +87,7 @@ def make_job_facts(
         command=tuple(job.settings["command"]),
         attempt=job.attempt,
         world_size=job.members.world_size,
+        paused=job.paused,
         local_ranks=tuple(sorted(job.members.expected)),
         table=job.table,
         now=now,

@@ -5,7 +5,7 @@ that never spoke, programs beside it and other nodes; and whether a hang is prov
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -124,23 +124,46 @@ def _find_spawned(job: Job, facts: JobFacts, seen: Snapshot) -> tuple[JobFacts, 
     """Return the job and its ranks, with those that a lone program has started and that never
     spoke; the program's own member stands for them from now on.
     """
-    if facts.ended in NOTHING_MOVES and job.nodes is None:
-        with job.failures.of("look for ranks that were spawned"):
-            from .started_ranks import (
-                read_numbers_of_started,
-                take_ranks_of_group,
-                take_spawned_ranks,
-            )
+    if facts.ended not in NOTHING_MOVES:
+        return facts, seen
+    with job.failures.of("look for ranks that were spawned"):
+        from . import started_ranks as spawned
 
-            facts, found = take_spawned_ranks(facts, seen, read_numbers_of_started(seen.ranks))
+        plain = {member.rank for member in job.members if member.plain}
+        facts, seen = drop_starter(facts, seen, plain)
+        if job.nodes is None:
+            given = spawned.read_numbers_of_started(seen.ranks)
+            facts, found = spawned.take_spawned_ranks(facts, seen, given)
             if found is seen:
-                facts, found = take_ranks_of_group(facts, seen)
+                facts, found = spawned.take_ranks_of_group(facts, seen)
             job.stands_for = {}
             if found is not seen:
                 (program,) = seen.ranks
                 job.stands_for = {one.rank: program.rank for one in found.ranks}
             seen = found
     return facts, seen
+
+
+def drop_starter(
+    job: JobFacts, seen: Snapshot, plain: Collection[int]
+) -> tuple[JobFacts, Snapshot]:
+    """Return the job and its ranks without one of the `plain` ones, whose numbers nothing tells,
+    that does nothing but wait for a process that another rank is: it has started them.
+    """
+    from .started_ranks import ONLY_WAITS  # not at the top: few jobs come to it
+
+    pids = {facts.pid for facts in seen.ranks}
+    over = {
+        one.facts.rank
+        for one in seen.single_ranks.ranks
+        if one.facts.rank in plain and one.wait is not None and one.wait.kind in ONLY_WAITS
+        if any(looks and looks[-1].pid in pids for looks in one.facts.children)
+    }
+    if not over:
+        return job, seen
+    numbers = tuple(rank for rank in job.local_ranks if rank not in over)
+    kept = [facts for facts in seen.ranks if facts.rank not in over]
+    return replace(job, local_ranks=numbers), Snapshot(kept)
 
 
 async def judge_with_others(

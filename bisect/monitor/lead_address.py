@@ -19,11 +19,12 @@ from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.addresses import is_loopback
 from ..base.deadline import call_with_limit
 from ..base.json_codec import Misfit, from_json, to_json
+from ..base.rank_facts import LostNode
 from ..base.variables import LEAD_VARIABLE
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead
@@ -31,6 +32,10 @@ from ..link.messages import NodeWord
 from ..link.signposts import Beacon, FoundLead, Signpost, Where, ask_neighbours
 from ..rank.our_folders import bases
 from .copy_run import write
+from .monitor_process import call_in_thread
+
+if TYPE_CHECKING:
+    from ..collect.nodes import JointNodes
 
 FIRST_PORT, LAST_PORT = 1, 8  # behind that of the job; the last first: jobs take the first ones
 _COMMON_PORTS = range(20_000, 32_000)  # below those that Linux gives out (ip_local_port_range)
@@ -240,6 +245,26 @@ class WaitingNodes:
             if read_token(path):
                 return
         write({TOKEN_FILE: format_token(secrets.token_hex(16))}, str(self._folder))
+
+
+_MOST_UNHEARD = 2  # hosts that are asked for: each may take seconds
+
+
+async def find_unheard_nodes(joint: JointNodes, ports: Sequence[int]) -> list[LostNode]:
+    """Return the hosts of ranks that no node has told of, where the network does not reach them any
+    more: the host was lost before its monitor had found us.
+    """
+    from ..diagnosis.rank_connections import OFTEN
+
+    absent, hosts = await call_in_thread(lambda: joint.unheard)
+    lost = []
+    for one in hosts[:_MOST_UNHEARD]:
+        if one.resent < OFTEN and not (ports and await is_out_of_reach(one.address, ports[0])):
+            continue
+        name = await find_name(one.address) or one.address
+        ranks = absent if len(hosts) == 1 else ()  # of several nothing says which has which
+        lost.append(LostNode(name, ranks, None, "", one.address))
+    return lost
 
 
 _ASK_AFTER, _ASK_EVERY = 6.0, 4.0  # seconds without a lead, and between two questions

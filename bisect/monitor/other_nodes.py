@@ -39,9 +39,8 @@ from .lead_address import (
     WaitingNodes,
     are_on_one_machine,
     find_local_token,
-    find_name,
+    find_unheard_nodes,
     format_token,
-    is_out_of_reach,
     is_own_address,
     list_lead_places,
     listen_at,
@@ -55,7 +54,7 @@ from .next_lead import NextLead
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
-    from ..collect.nodes import JointJudgement, RecordedNode
+    from ..collect.nodes import JointJudgement
     from ..diagnosis.snapshot import Snapshot
     from .job import Job
     from .judgement import Judgement
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 SHARED_JOIN_LIMIT = 20.0  # the same where they may share a run folder, if nobody leads
 NOT_REACHED = "it was never heard, and the network does not reach it"
-_MOST_UNHEARD = 2  # hosts that are asked for: each may take seconds
+_MOST_HOSTS = 256  # that are told to who watches the launcher
 _GUIDE_EVERY = 3.0  # seconds between two looks whether ranks are missing still
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
@@ -86,9 +85,12 @@ class OtherNodes:
         self._token = b""
         self._tasks: list[asyncio.Task[None]] = []
         self._said_none = False
+        self._cannot_listen = ""  # why not, where rank 0 is here
         self._has_looked_up = False
-        self._ranks: tuple[int, ...] = ()
-        self._node = str(job.place["node_name"]) or "0"
+        self.ranks = self._list_ranks()
+        host = str(job.place["host"])
+        # Programs that start their ranks themselves have not numbered the nodes.
+        self._node = str(job.place["node_name"]) or ("0" if job.place["launcher"] else host)
         self._is_by_munge = False  # the last try to find the lead
         self._began = time.monotonic()
         self.link: NodeLink | None = None
@@ -101,19 +103,25 @@ class OtherNodes:
     async def begin(self) -> None:
         """Lead, if rank 0 is here, and join. Never waits for another node."""
         job = self._job
-        if 0 in job.members.expected:  # it may be late
+        self.ranks = self._list_ranks()
+        if 0 in self.ranks:  # it may be late
             await self._lead_nodes()
         host, members = str(job.place["host"]), job.members
-        self._ranks = tuple(sorted(members.expected))
-        join = Join(self._node, host, secrets.token_hex(8), self._ranks, members.world_size)
+        join = Join(self._node, host, secrets.token_hex(8), self.ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
         folder = self._shared_folder()
-        own = NodeWord(self._node, host, self._ranks, "", 0)
+        own = NodeWord(self._node, host, self.ranks, "", 0)
         waiting = WaitingNodes(folder, own) if folder is not None else None
         self._next = NextLead(self.link, self, waiting, job.say)
         self._tasks.append(asyncio.create_task(self.link.run()))
         self._tasks.append(asyncio.create_task(self._guide(self.link)))
         self._has_begun.set()
+
+    def _list_ranks(self) -> tuple[int, ...]:
+        """Return this node's ranks: who has only started them, without a launcher, is none."""
+        members = self._job.members
+        launched = self._job.place["launcher"] is not None
+        return tuple(sorted(members.expected if launched else members.numbered))
 
     async def _guide(self, link: NodeLink) -> None:
         """As long as ranks of the job are missing that this node's lead does not know, tell those
@@ -177,9 +185,7 @@ class OtherNodes:
         lead = self.make_lead(credentials)
         addresses = await self.list_addresses()
         if why_not := await listen_at(lead, addresses, self._list_places()):
-            job.say(
-                f"Each node judges for itself: this one cannot listen for the others ({why_not})"
-            )
+            self._cannot_listen = why_not  # one that leads elsewhere may be found
         else:
             self._lead = lead
             self._search = NeighbourSearch(credentials.job)
@@ -282,9 +288,14 @@ class OtherNodes:
         link = self.link
         if link is None or link.was_led or self._said_none or self._lead is not None:
             return
-        if 0 in self._job.members.expected or time.monotonic() < self._began + NO_LEAD_AFTER:
+        leads = 0 in self.ranks and not self._cannot_listen
+        if leads or time.monotonic() < self._began + NO_LEAD_AFTER:
             return
         self._said_none = True
+        if self._cannot_listen:
+            why = f"this one cannot listen for the others ({self._cannot_listen})"
+            self._job.say(f"Each node judges for itself: {why}")
+            return
         can_prove = self._credentials().can_prove
         why = link.refused or ("nothing answers" if can_prove else f"no {TOKEN_VARIABLE}")
         self._job.say(f"No monitor of rank 0's node is found ({why}): this node judges for itself")
@@ -292,7 +303,7 @@ class OtherNodes:
     def _digest(self) -> Digest:
         job, now = self._job, time.monotonic()
         titles = {one.number: one.title for one in job.table}
-        ranks = [member for member in job.members if member.rank in self._ranks]
+        ranks = [member for member in job.members if member.rank in self.ranks]
         if job.runs_script:
             titles = {}
         return Digest(tuple(_word_of(member, titles, now) for member in ranks))
@@ -322,6 +333,13 @@ class OtherNodes:
             for name, (heard, word) in sorted(link.others.items())
             if name != self._node
         )
+
+    def list_hosts(self) -> dict[str, str]:
+        """Return by name the addresses by which hosts of other nodes have reached the lead."""
+        others = self.link.list_others() if self.link is not None else []
+        own = str(self._job.place["host"])
+        found = {one.host: one.address for one in others if one.host != own and one.address}
+        return dict(sorted(found.items())[:_MOST_HOSTS])
 
     async def find_next_lead(self, ended: Ended) -> None:
         """Wait until somebody leads again, where the lead is not heard any more and a verdict on
@@ -391,8 +409,8 @@ class OtherNodes:
         from ..collect.nodes import drop_lost
 
         clock = NodeClock(time.monotonic(), time.time())
-        ranks = [one for one in here.ranks if one.rank in self._ranks]
-        facts = replace(drop_lost(here.facts), local_ranks=self._ranks)
+        ranks = [one for one in here.ranks if one.rank in self.ranks]
+        facts = replace(drop_lost(here.facts), local_ranks=self.ranks)
         record = make_node_record(str(self._job.place["host"]), facts, ranks, clock)
         report = Report(
             inquiry=inquiry,
@@ -448,7 +466,13 @@ async def _judge_answers(
     asker: NodeAnswer,
     ports: Sequence[int],
 ) -> tuple[Judged, JointJudgement | None]:
-    from ..collect.nodes import JointNodes, RecordedNode, find_who_goes_on, judge_nodes
+    from ..collect.nodes import (
+        JointNodes,
+        RecordedNode,
+        find_who_goes_on,
+        is_paused,
+        judge_nodes,
+    )
     from ..diagnosis.proof_of_hang import find_proof_of_hang
 
     order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
@@ -461,7 +485,7 @@ async def _judge_answers(
         at_work = await call_in_thread(find_who_goes_on, together)
         if at_work:
             return Judged(0, goes_on=at_work), None
-    unheard = await find_unheard_nodes(nodes, ports) if not unseen else []
+    unheard = await find_unheard_nodes(together, ports) if not unseen else []
     lost = [*map(describe_as_lost, unseen), *unheard]
     still = ended if ended in ("still", "late", "busy", "left") else None
     clocks = [
@@ -473,29 +497,12 @@ async def _judge_answers(
     seen = together.seen.update(joint.ranks)
     proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
     proof = proof or next((a.report.proof for a in order if a.report.proof), "")
+    proof = "" if is_paused(nodes) else proof
     verdict = add_nodes(joint.verdict, order, unseen)
     never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
     verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
     is_over = any(one.report.is_over for one in order)
     return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
-
-
-async def find_unheard_nodes(nodes: Sequence[RecordedNode], ports: Sequence[int]) -> list[LostNode]:
-    """Return the hosts of ranks that no node has told of, where the network does not reach them any
-    more: the host was lost before its monitor had found us.
-    """
-    from ..collect.nodes import find_unheard
-    from ..diagnosis.rank_connections import OFTEN
-
-    absent, hosts = await call_in_thread(find_unheard, nodes)
-    lost = []
-    for one in hosts[:_MOST_UNHEARD]:
-        if one.resent < OFTEN and not (ports and await is_out_of_reach(one.address, ports[0])):
-            continue
-        name = await find_name(one.address) or one.address
-        ranks = absent if len(hosts) == 1 else ()  # of several nothing says which has which
-        lost.append(LostNode(name, ranks, None, "", one.address))
-    return lost
 
 
 def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _FEWEST = 2  # ranks: one helper alone that has a number is none
 # What a program that has started its ranks waits in: for their end, or from one look to the next.
-_ONLY_WAITS = ("process", "sleep")
+ONLY_WAITS = ("process", "sleep")
 _OWN_TERMINAL = "/dev/ptmx"  # the end of who has made a terminal
 # What starts them: multiprocessing's other files are of queues, connections and locks.
 _STARTS = re.compile(r"/multiproc?ess(?:ing)?/(?:process|spawn|forkserver|popen_\w+)\.py$")
@@ -106,7 +106,7 @@ def take_spawned_ranks(
         return job, seen
     # A terminal of its own (pty(7)), in which what it has started prints.
     shows = alone.wait.kind == "device" and alone.wait.detail.startswith(_OWN_TERMINAL)
-    if alone.wait.kind not in _ONLY_WAITS and not shows:
+    if alone.wait.kind not in ONLY_WAITS and not shows:
         return job, seen
     ranks = _make_given_ranks(program, given or {}) or _find_ranks(program)
     if not ranks:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -21,6 +22,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ..base import events
+from ..base.addresses import is_loopback
+from ..base.variables import TOKEN_VARIABLE
 from ..diagnosis.snapshot import Snapshot
 from ..evidence.kernel import read_status
 from ..evidence.ray_cluster import leave_out_services
@@ -71,9 +74,24 @@ def load_parts_for_a_hang() -> None:
 def _has_other_nodes(job: Job) -> bool:
     """Return whether ranks of the job are on other nodes, as their launcher says."""
     place = job.place
+    if place["launcher"] is None:
+        return job.settings.get("nodes") != "off" and _have_joined_others(job)
     is_part = bool(place["counted"]) and place["world_size"] > place["local_world_size"]
     is_on = place["launcher"] is not None and job.settings.get("nodes") != "off"
     return is_part and is_on and not job.is_one_of_several
+
+
+def _have_joined_others(job: Job) -> bool:
+    """Return whether the ranks here, which no launcher has started, are of a world that is larger,
+    whose rank 0 is at an address of the network: each node's program has started its own.
+    """
+    members = [member for member in job.members if not member.plain]
+    master = members[0].environment.get("MASTER_ADDR", "") if members else ""
+    have_numbers = bool(members) and members[0].rank >= 0
+    is_part = len(members) < job.members.world_size
+    has_token = TOKEN_VARIABLE in os.environ or bool(job.settings["run_dir"])
+    is_part = is_part and has_token
+    return job.runs_script and have_numbers and is_part and bool(master) and not is_loopback(master)
 
 
 JUDGE = "judge the job"
@@ -81,6 +99,7 @@ TICK = 0.25  # seconds
 QUIET_TICK = 5.0
 SAMPLE_EVERY = 1.0
 REMIND_EVERY = 5.0
+SETTLED = 3.0  # seconds without a new rank, where nobody says how many a node has
 NOBODY_SPEAKS = 10.0
 STILL_ENOUGH = 0.9  # of its patience that a rank has stood still when another node's is used up
 OUTLIVED = 15.0  # seconds for an ended job to be gone
@@ -106,6 +125,8 @@ class Watch:
         self._absent = MissingRanks(job)
         self._loading: asyncio.Task[None] | None = None
         self._joining: asyncio.Task[None] | None = None
+        self._here: tuple[int, ...] = ()  # the ranks that have come, where nobody counts them
+        self._here_since = 0.0
 
     async def run(self) -> None:
         """Watch until the job has its verdict and every rank is gone. What fails meanwhile ends
@@ -170,8 +191,10 @@ class Watch:
         is_to_be_told = is_open and all(member.left for member in job.members)
         if job.is_quiet and not is_to_be_told:
             await self._leave_other_nodes("its ranks are past what is watched")
+        elif job.nodes is not None and self._have_more_come():
+            await self._leave_other_nodes("it has more ranks by now")
         elif job.nodes is not None:
-            if job.nodes.question and not self._paused:
+            if job.nodes.question:
                 await self._look_for_other_nodes(job.nodes.question)
         elif self._joining is None and _has_other_nodes(job) and self._is_complete():
             from .other_nodes import OtherNodes  # most jobs have one node
@@ -184,8 +207,24 @@ class Watch:
         for it may be on another node.
         """
         members = self.job.members
+        if self.job.place["launcher"] is None:
+            return self._have_settled()
         has_numbers = not members.unnamed and min(members.expected, default=-1) >= 0
         return members.are_here or has_numbers or self._absent.is_due(time.monotonic())
+
+    def _have_settled(self) -> bool:
+        """Return whether no rank has come for a while, where nobody counts them."""
+        here, now = tuple(sorted(self.job.members.numbered)), time.monotonic()
+        if here != self._here:
+            self._here, self._here_since = here, now
+        return now > self._here_since + SETTLED
+
+    def _have_more_come(self) -> bool:
+        """Return whether ranks have come since this node has told which it has, where nobody counts
+        them.
+        """
+        nodes, here = self.job.nodes, self.job.members.numbered
+        return self.job.place["launcher"] is None and nodes is not None and here != {*nodes.ranks}
 
     async def _begin_with(self, nodes: OtherNodes) -> None:
         with self.job.failures.of("join the other nodes"):
@@ -197,17 +236,20 @@ class Watch:
         if joining is not None:
             joining.cancel()
         if nodes is not None:
+            self.job.note(None, events.OtherHosts(hosts=nodes.list_hosts()))
             with self.job.failures.of("leave the other nodes"):
                 await nodes.end(why)
 
     async def _look_for_other_nodes(self, inquiry: int) -> None:
-        """Look once more at all ranks of this node, and tell the lead."""
+        """Look once more at all ranks of this node, and tell the lead: where they are kept from
+        running as well, for those of other nodes wait for them.
+        """
         from .inspection import take_series
 
         job = self.job
         inspection = await take_series(job)
         inspection.remember_places()
-        if find_job_end(job) or self._is_held():
+        if find_job_end(job) or self._interruptions.are_there():
             return
         seen = inspection.snapshot()
         seen = seen.update([self._note_late_movement(facts) for facts in seen.ranks])
@@ -250,7 +292,7 @@ class Watch:
                 self._training.pulse.begin_anew(now)
                 self._stillness.clear()
                 job.note(None, events.GoesOn())
-            self._paused = why
+            self._paused = job.paused = why
 
     def _is_paused(self) -> bool:
         """Return whether the job is kept from running at this moment."""

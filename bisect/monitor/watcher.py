@@ -17,7 +17,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ SAMPLE_EVERY = 1.0
 NAMES_AFTER = 2  # times `stall` that what stirs is looked at, for what its threads are
 RARELY = 30.0  # seconds between samples of a command that has run for long and tells nothing
 PING_EVERY = 2.0  # seconds between two words to the front, at the end
+LOOKS_LIMIT = 30.0  # seconds for some looks, and what others say of them, on a busy machine
 SUSPENDED = 3.0  # seconds too late for a tick: we, and with us the job, were not running
 ENDED_RANKS_LIMIT = 15.0  # seconds for a command to end after a verdict has ended its ranks
 
@@ -107,7 +108,10 @@ class LauncherSupervisor:
                 await asyncio.wait_for(self._wake.wait(), self._tick())
             self._wake.clear()
             if not self._failed:
+                began = time.monotonic()
                 await self._try(self._watch)
+                if time.monotonic() < began + LOOKS_LIMIT:
+                    self.at.ticked = time.monotonic()  # to look takes its time, and is no pause
         pinging = asyncio.create_task(self._ping())
         await self._leave_agents("its command has ended")
         await self._try(self._finish)
@@ -202,9 +206,9 @@ class LauncherSupervisor:
         if self.agents is not None and self.agents.question:
             await self._answer_agents(self.agents.question)
             return
-        if now - at.sampled > self._pause(now):
+        if now - at.sampled > self.find_pause(now):
             at.sampled = now
-            self._sample(now)
+            self.sample(now)
         limit = self.around.limit
         is_over = limit is not None and now > at.began + limit
         if self.verdict is None or (is_over and self.around.on_hang == "end"):
@@ -220,8 +224,12 @@ class LauncherSupervisor:
                 self.stop()  # a shell goes on behind its ranks (`torchrun ... | tee log`)
         if self.heard.is_held_back and self.verdict is None:
             await self.hosts.answer_monitors()
+        elif self.heard.outcome == "ok" and self.verdict is None:
+            from .watcher_end import look_past_ranks
 
-    def _pause(self, now: float) -> float:
+            await look_past_ranks(self, now)
+
+    def find_pause(self, now: float) -> float:
         """Return the seconds between two samples: the longer it has run, the more seldom."""
         return min(RARELY, max(SAMPLE_EVERY, (now - self.at.began) / 60))
 
@@ -232,7 +240,7 @@ class LauncherSupervisor:
         elif around.expects_words:
             if now > max(at.began, at.looked) + around.start_limit:
                 await self._late_at_start(now)
-        elif now > max(at.stirred, at.looked) + max(around.stall, self._pause(now)):
+        elif now > max(at.stirred, at.looked) + max(around.stall, self.find_pause(now)):
             await self._judge("still", at.stirred + around.stall)
         elif now > max(at.began, at.looked) + NAMES_AFTER * around.stall and self._is_to_name():
             await self.look()
@@ -240,7 +248,7 @@ class LauncherSupervisor:
     def _is_to_name(self) -> bool:
         return self._stillness is not None and self._stillness.wants_names_of_threads()
 
-    def _sample(self, now: float) -> None:
+    def sample(self, now: float) -> None:
         from ..evidence.process import descendants
         from ..evidence.ray_cluster import leave_out_services
         from .ended_children import EndedChildren
@@ -248,7 +256,7 @@ class LauncherSupervisor:
 
         if self._stillness is None or self._ended is None:
             self._stillness, self._ended = Stillness(), EndedChildren()
-        if self._is_held():
+        if self.is_held():
             self.at.stirred = now  # by Ctrl-Z or a batch system: nothing of it is to move
             return
         pids = leave_out_services([self.pid, *descendants([self.pid])])
@@ -264,7 +272,7 @@ class LauncherSupervisor:
     def _find_restarted(self) -> RestartedProcess | None:
         return None if self._ended is None else self._ended.find_restarted()
 
-    def _is_held(self) -> bool:
+    def is_held(self) -> bool:
         """Return whether the command was stopped, or all of it."""
         from ..base.proc import read_stat
 
@@ -287,7 +295,7 @@ class LauncherSupervisor:
 
         around, at = self.around, self.at
         self._node_wait = self._node_wait or NodeWait()
-        if self._is_held():
+        if self.is_held():
             at.skip(time.monotonic(), 0.0)
             return
         outside = await self.look()
@@ -312,7 +320,7 @@ class LauncherSupervisor:
             return
         if is_limit and outside.rank_of and not moved:
             ended = "late"
-        judged, is_sure = await self._judge_here(outside, ended, since)
+        judged, is_sure = await self.judge_here(outside, ended, since)
         if ended == "still" and self.may_go_on(judged):
             return
         told: tuple[LauncherJudgement, str] | None = judged, ""
@@ -324,10 +332,10 @@ class LauncherSupervisor:
 
     def _is_out_of_our_hands(self) -> bool:
         """Return whether monitors judge by now, the command has ended, or it was stopped."""
-        return bool(self.heard.ranks) or self.has_ended or self._is_held()
+        return bool(self.heard.ranks) or self.has_ended or self.is_held()
 
-    async def _judge_here(
-        self, outside: LauncherSnapshot, ended: Ended, since: float
+    async def judge_here(
+        self, outside: LauncherSnapshot, ended: Ended, since: float, notes: Sequence[str] = ()
     ) -> tuple[LauncherJudgement, bool]:
         """Return how this watch judges by what it sees itself, and whether that ends the job."""
         from ..diagnosis.proof_of_hang import find_proof_of_hang
@@ -337,7 +345,7 @@ class LauncherSupervisor:
         still, hosts = at.looked - at.stirred, self.hosts
         judged = await judge_from_outside(
             *(outside, ended, around.command, around.table, at.began, still, since),
-            *(self._find_restarted(), hosts.starts_nobody, hosts.silent),
+            *(self._find_restarted(), [*hosts.starts_nobody, *notes], hosts.silent),
         )
         verdict, _, seen, graph = judged
         # A start of a search is made to be ended: only of the user's own job a proof is asked.
@@ -395,7 +403,7 @@ class LauncherSupervisor:
         outside = await self.look()
         if self._is_out_of_our_hands():
             return
-        judged, _ = await self._judge_here(outside, "still", self.at.stirred)
+        judged, _ = await self.judge_here(outside, "still", self.at.stirred)
         told = await self._hear_agents(judged, "still", outside.moved(), inquiry)
         if told is not None:
             is_to_end = self.around.on_hang == "end" and told[0][0].outcome == "hang"

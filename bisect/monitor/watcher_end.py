@@ -1,5 +1,6 @@
-"""The end of a watch from outside: monitors are waited for, what is left of the job is ended where
-that is ours to do, and what no rank and no monitor told is written.
+"""The end of a watch from outside: an agent that waits for others once its ranks have ended well;
+monitors are waited for, what is left of the job is ended where that is ours to do, and what no rank
+and no monitor told is written.
 """
 
 from __future__ import annotations
@@ -23,6 +24,26 @@ MONITORS_LIMIT = 15.0  # seconds for monitors to write and leave once the launch
 OTHERS_LIMIT = 1.0  # the same, for monitors that have other ranks to watch
 CLIENT_LIMIT = 5.0  # seconds for a client of a scheduler to end after its tasks were ended
 STOP_LIMIT = 10.0  # seconds for a launcher to end after it was told to
+
+
+async def look_past_ranks(its: LauncherSupervisor, now: float) -> None:
+    """All ranks here have ended well, and the command has not: give a verdict where its agent waits
+    for one of another node that is not connected any more.
+    """
+    at, around, pause = its.at, its.around, its.find_pause(now)
+    if around.expects_words or around.starter is not None:
+        return
+    if any(map(is_alive, its.heard.monitors)) or now < at.sampled + pause:
+        return
+    at.sampled = now
+    its.sample(now)
+    if now < max(at.stirred, at.looked) + max(around.stall, pause):
+        return
+    outside = await its.look()
+    lost = outside.list_lost_agents(its.heard.hosts)
+    if lost and not (outside.moved() or its.has_ended or its.is_held()):
+        judged, _ = await its.judge_here(outside, "still", at.stirred, lost)
+        await its.close(outside, judged, is_to_end=False)
 
 
 class CommandEnd:

@@ -25,6 +25,7 @@ from ..base.events import (
     Failed,
     HeldBack,
     Hello,
+    OtherHosts,
     TakenBack,
     Verdict,
     Watches,
@@ -43,7 +44,7 @@ from ..front.watcher_socket import was_interrupted
 # search judges what they show together.
 TRIAL_VARIABLE = "HANGBISECT_TRIAL"
 
-_MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, HeldBack, Answered, Failed)
+_MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, HeldBack, OtherHosts, Answered, Failed)
 _MOST_KEPT = 1 << 16  # messages for one that reads none
 _LAST_LIMIT = 2.0  # seconds for it to take the last ones
 
@@ -321,12 +322,13 @@ class JobProgress:
     outcomes: dict[str, str] = field(default_factory=dict)  # by job: one command may start several
     ending: set[str] = field(default_factory=set)  # the jobs that their monitor ends
     failed: bool = False  # a monitor failed: its ranks go on, and are not watched
+    hosts: dict[str, str] = field(default_factory=dict)  # of other nodes, their addresses by name
     is_held_back: bool = False  # ranks of other nodes are not seen, and nothing moves here
 
     @property
     def ranks(self) -> dict[int, RankState]:
-        """Each rank that has spoken, as far as its monitor tells."""
-        return self.everyone.by_rank
+        """Each rank that has spoken, as far as its monitor tells; who only starts some is none."""
+        return {rank: m for rank, m in self.everyone.by_rank.items() if not m.starts_ranks}
 
     @property
     def outcome(self) -> str | None:
@@ -347,6 +349,8 @@ class JobProgress:
             if event.run_dir not in self.run_dirs:
                 self.run_dirs.append(event.run_dir)
             self.titles.update(event.titles)
+        elif isinstance(event, events.OtherHosts):
+            self.hosts.update(event.hosts)
         elif isinstance(event, events.HeldBack):
             self.is_held_back = True
         elif isinstance(event, events.Hello | events.TakenBack):

@@ -44,7 +44,11 @@ from ..base.version import VERSION
 from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside
 from ..collect.looks import PAUSE, take_good_looks
-from ..diagnosis.other_nodes import find_node_rendezvous
+from ..diagnosis.other_nodes import (
+    NodeRendezvous,
+    find_node_rendezvous,
+    list_agents_lost_at_end,
+)
 from ..diagnosis.process.actor_waits import put_job_thread_first, put_same_thread_first
 from ..diagnosis.process.blocked_syscalls import CHILD_WAIT_CALLS
 from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
@@ -163,6 +167,9 @@ class LauncherSnapshot:
         is_launcher_alone = len(pids) == 1 and _is_launcher(self.launcher)
         if not (self.rank_of or self.expects_words or self.is_elsewhere or is_launcher_alone):
             self.rank_of = self._number_programs() or {self._find_program(): 0}
+            seen = self.looks.get(self.launcher, ())
+            if [*self.rank_of] == [self.launcher] and _find_meeting(seen) is not None:
+                self.rank_of = {}  # an agent of torch's elastic runs in it: it is a launcher
         return list(self.parents)
 
     def _list_programs(self) -> list[int]:
@@ -229,7 +236,9 @@ class LauncherSnapshot:
         """Whether it has started no rank yet, and has to start some on several nodes."""
         if set(self.rank_of) - {self.launcher}:
             return False
-        return any(several_nodes(words_of(pid), variables_of(pid) or {}) for pid in self.parents)
+        if any(several_nodes(words_of(pid), variables_of(pid) or {}) for pid in self.parents):
+            return True
+        return bool(self.describe_node_wait())  # an agent in a program of the user's own
 
     def find_meeting_place(self) -> str:
         """Return where an agent of it is to meet those of other nodes, as host:port; "" for none or
@@ -241,9 +250,14 @@ class LauncherSnapshot:
 
     def describe_node_wait(self) -> str:
         """Return what an agent of it sees of the nodes that it waits for, "" where none waits."""
-        views = (view for looks in self.looks.values() if (view := merge_looks(looks)))
-        meetings = (find_node_rendezvous(view) for view in views)
+        meetings = map(_find_meeting, self.looks.values())
         return next((str(one) for one in meetings if one is not None), "")
+
+    def list_lost_agents(self, hosts: Mapping[str, str]) -> list[str]:
+        """Return in words whose agents an agent of it waits for at the end, and sees no more."""
+        return [
+            one for looks in self.looks.values() for one in list_agents_lost_at_end(looks, hosts)
+        ]
 
     async def look(self) -> None:
         """Look at all of them once."""
@@ -287,8 +301,8 @@ class LauncherSnapshot:
             if is_loop_at_work(looks)
         ]
         for looks in self._select_counting_looks():
-            if is_resource_tracker(looks[-1].command):
-                continue  # it hears of what others make, and nobody waits for it
+            if is_resource_tracker(looks[-1].command) or _find_meeting(looks) is not None:
+                continue  # it hears of what others make, and nobody waits for it; or it only asks
             if len(looks) > 1 and (
                 what := movement.describe_movement(looks, []) or self._printed(looks)
             ):
@@ -480,6 +494,14 @@ def make_unspoken_verdict(
         notes=(note,),
     )
     return make_verdict_skeleton(facts, (), "ok" if status == 0 else "crash", Ranks())
+
+
+def _find_meeting(looks: Sequence[Look]) -> NodeRendezvous | None:
+    """Return what an agent that asks again and again who has come sees of that, None for any other
+    process. A look for which the sockets could not be listed in time does not hide others.
+    """
+    view = merge_looks([look for look in looks if look.sockets] or looks)
+    return find_node_rendezvous(view) if view is not None else None
 
 
 def _is_client(pid: int) -> bool:

@@ -38,6 +38,7 @@ from ..base.events import (
     Reached,
     RingOpened,
     Say,
+    StartsRanks,
     Written,
     decode_answer,
     encode,
@@ -61,7 +62,7 @@ _LONGEST_LINE = 1 << 23  # bytes
 _STOPPED = ("T", "t")  # proc(5) stat
 
 # Where the rank is, and where its log of collectives is, for a new monitor.
-_STATE = (RingOpened, Enter, Phase, Reached, Finished, Quiet)
+_STATE = (RingOpened, Enter, Phase, Reached, Finished, StartsRanks, Quiet)
 _Awaited = TypeVar("_Awaited", bound=Answer)
 
 

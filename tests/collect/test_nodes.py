@@ -16,7 +16,6 @@ from hangbisect.collect.node_connections import UnheardHost, connect_nodes
 from hangbisect.collect.nodes import (
     JointNodes,
     RecordedNode,
-    find_unheard,
     find_who_goes_on,
     judge_nodes,
     judge_recorded_nodes,
@@ -480,7 +479,7 @@ def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by
     None
 ):
     nodes = [serves(accepted("[::ffff:10.0.0.3]:40000", resent=6)), asks()]
-    assert find_unheard(nodes) == ((2,), [UnheardHost("10.0.0.3", 6)])
+    assert JointNodes(nodes).unheard == ((2,), [UnheardHost("10.0.0.3", 6)])
 
 
 @pytest.mark.parametrize(
@@ -493,11 +492,11 @@ def test_a_host_from_which_a_rank_has_come_and_of_which_nobody_tells_is_known_by
     ],
 )
 def test_no_other_connection_is_that_of_a_rank_which_nobody_has_told_of(other: Socket) -> None:
-    assert find_unheard([serves(other), asks()])[1] == []
+    assert JointNodes([serves(other), asks()]).unheard[1] == []
 
 
 def test_where_all_ranks_are_seen_whoever_else_has_connected_is_no_rank() -> None:
-    assert find_unheard([serves(accepted("10.0.0.3:40000"), size=2), asks()]) == ((), [])
+    assert JointNodes([serves(accepted("10.0.0.3:40000"), size=2), asks()]).unheard == ((), [])
 
 
 def test_a_lost_host_without_a_monitor_is_why_the_others_wait() -> None:
@@ -538,3 +537,30 @@ def test_a_verdict_that_was_given_on_more_nodes_than_have_left_anything_stands()
     again = judge_recorded_nodes(both)
     assert again is not None
     assert again.verdict is not told
+
+
+def test_of_nodes_that_judged_together_one_that_failed_after_that_takes_its_rank_not_with_it() -> (
+    None
+):
+    whole = judge(node("n1", WAITS), node("n2", SLEEPS, outcome="silent"))
+    told = replace(whole, nodes=tuple(NodeSeen(f"n{n + 1}", True, (n,)) for n in range(2)))
+    here = replace(node("n1", WAITS, outcome="silent"), verdict=told)
+    ended = on("n2", gone(1, 1, "ConnectionError: the other side is gone"))
+    found = judge(here, node("n2", ended, ended="crash", at=140.0))
+    assert found.ranks.culprit == (1,)
+    assert found.outcome == whole.outcome
+
+
+def test_a_node_that_was_paused_is_to_blame_and_may_be_let_go_on() -> None:
+    stopped = on("n2", rank(1, look("f t.py:1", state="T"), look("f t.py:1", state="T")))
+    for paused, outcome in (("", "hang"), ("the launcher is stopped", "silent")):
+        found = judge(node("n1", WAITS), node("n2", stopped, outcome="silent", paused=paused))
+        assert found.outcome == outcome
+        assert found.ranks.culprit == (1,)
+
+
+def test_a_launcher_that_waits_on_once_all_ranks_have_ended_well_is_what_is_told() -> None:
+    waits = node("n1", WAITS, outcome="silent", at=150.0)
+    waits = replace(waits, verdict=replace(waits.verdict, component="launcher", world_size=0))
+    over = node("n2", on("n2", gone(1, 0)), ended="done", outcome="ok")
+    assert judge(waits, over) is waits.verdict

@@ -12,6 +12,7 @@ from hangbisect.diagnosis.other_nodes import (
     cannot_meet,
     compare_agents,
     find_node_wait,
+    list_agents_lost_at_end,
     list_disagreements,
     meets_elsewhere,
 )
@@ -269,3 +270,32 @@ def test_the_node_rank_that_nobody_has_is_named() -> None:
 def test_no_node_rank_is_missed_where_numbers_do_not_tell(commands: tuple[tuple[str, ...]]) -> None:
     agents = {str(n): [agent(c, *CONNECTING, sockets=(MINE,))] for n, c in enumerate(commands)}
     assert not any("none of" in note for note in compare_agents(agents)[1])
+
+
+AT_END = (
+    f"barrier {_ELASTIC}/utils/store.py:201",
+    f"SimpleElasticAgent._exit_barrier {_ELASTIC}/agent/server/api.py:994",
+)
+HOSTS = {"n02": "10.0.0.2", "n03": "::ffff:10.0.0.3"}
+
+
+def test_an_agent_that_is_past_its_ranks_knows_whose_agents_are_connected_no_more() -> None:
+    serves = agent(C10D, *AT_END, sockets=(LISTENS, MINE, SERVED, OTHER))
+    (words,) = list_agents_lost_at_end([serves], HOSTS)
+    assert words.startswith("no agent is connected any more from n03: 2 of 3 nodes")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        agent(
+            C10D, *AT_END, sockets=(LISTENS, MINE, SERVED, OTHER, replace(OTHER, peer="10.0.0.3:1"))
+        ),
+        agent(C10D, *AT_END, sockets=(MINE,)),  # another node serves
+        agent(C10D, *JOINING, sockets=(LISTENS, MINE, SERVED, OTHER)),
+    ],
+)
+def test_nobody_is_missed_at_the_end_where_all_are_connected_or_who_serves_is_elsewhere(
+    one: Look,
+) -> None:
+    assert list_agents_lost_at_end([one], HOSTS) == []

@@ -415,6 +415,22 @@ def test_many_who_say_nothing_take_no_place(monkeypatch: pytest.MonkeyPatch) -> 
     run(test())
 
 
+def test_two_nodes_that_have_the_same_ranks_are_both_heard_and_that_is_said_once() -> None:
+    async def test() -> None:
+        async with star() as made:
+            first = made.node(0, (0, 1))
+            await until(lambda: first.is_led)
+            second = made.node(1, (0, 1))
+            await until(lambda: second.is_led)
+            assert made.said == ["ranks 0-1 of n2 are on n1 already"]
+            assert not made.lead.are_all_there
+            first.report(report_of(join_of(0, (0, 1)), asks=True), [])
+            assert await first.wait_for_judgement() is not None
+            assert made.judged == [(["n1", "n2"], [])]
+
+    run(test())
+
+
 # ---- what a node says that it cannot say ---------------------------------------------------------
 
 
@@ -442,10 +458,6 @@ WRONG = {
     "a node that is there": (
         [{**JOINS, "node": "0"}],
         "127.0.0.1 is not heard on the link between nodes: node 0 is there already, on n1",
-    ),
-    "a rank that is there": (
-        [{**JOINS, "ranks": [0]}],
-        "127.0.0.1 is not heard on the link between nodes: rank 0 is on n1 already",
     ),
     "a time below zero": (
         [JOINS, {"t": "echo", "beat": 1.0, "at": -1.0}],

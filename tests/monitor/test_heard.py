@@ -87,3 +87,15 @@ def test_any_order_of_messages_is_taken(said: list[tuple[str, int, int]]) -> Non
         message |= {"name": "wrap", "outcome": "ok", "ends": True}
         found.take(decode(message))
     assert set(found.ranks) <= {0, 1, 2, 3}
+
+
+def test_who_only_starts_ranks_is_none_and_the_rank_that_comes_by_its_number_is_one() -> None:
+    found = heard(hello(0), {"t": "starts", "rank": 0, "at": 2.0})
+    assert found.ranks == {}
+    found.take(decode({**hello(0), "pid": 300, "at": 9.0}))
+    assert found.ranks[0].pid == 300
+
+
+def test_the_hosts_of_other_nodes_are_known_when_their_monitors_are_gone() -> None:
+    found = heard({"t": "hosts", "hosts": {"n2": "10.0.0.2"}})
+    assert found.hosts == {"n2": "10.0.0.2"}

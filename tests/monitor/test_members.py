@@ -36,6 +36,7 @@ _text = st.text(max_size=8)
 _checkpoints = st.integers(1, len(TABLE))
 _SAID: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "enter": {"n": _checkpoints},
+    "world": {"size": st.integers(1, 8)},
     "phase": {"name": st.sampled_from(["process_group", "first_step", "steady"])},
     "call": {"call": _text},
     "line": {"text": _text},
@@ -228,3 +229,10 @@ def test_a_rank_that_is_started_anew_has_no_twin() -> None:
     say(members, 0, hello(0, pid=28))  # with the same LOCAL_RANK: one after the other
     assert members.by_rank[0].twin is None
     assert members.expected == {0, 1}
+
+
+def test_a_rank_that_joins_a_larger_group_tells_how_many_ranks_there_are() -> None:
+    members = told(world=1)
+    say(members, 0, {"t": "world", "at": 1.0, "size": 4})
+    assert members.world_size == 4
+    assert members.expected == {0}

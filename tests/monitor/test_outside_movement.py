@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from hangbisect.base.process_facts import Kernel, Look, Socket, Syscall
 from hangbisect.monitor.watcher_verdict import LauncherSnapshot
+
+from ..diagnosis.made_up import look
 
 LAUNCHER, RANK, CHILD, OTHER = 99, 100, 200, 300
 NEWS = Socket(8, "tcp", "10.0.0.2:5001", "10.0.0.9:80", "ESTABLISHED", received=0, sent=10)
@@ -50,3 +53,31 @@ def test_another_program_below_the_rank_does_not() -> None:
 def test_what_is_below_the_launcher_and_no_rank_counts() -> None:
     other = looks(OTHER, LAUNCHER, "read", 3, reads=True)
     assert "receives" in snapshot(AGENT, WAITS, other).moved()
+
+
+_ELASTIC = "SP/torch/distributed/elastic"
+
+
+def asks(at: float, *innermost: str, meets: bool = True) -> Look:
+    """A look at an agent that asks who has come, in code that no look before has shown."""
+    meeting = f"SimpleElasticAgent._rendezvous {_ELASTIC}/agent/server/api.py:528"
+    frames = [*innermost, *([meeting] if meets else []), "main train.py:31"]
+    made = look(*frames, call="clock_nanosleep")
+    return replace(made, pid=RANK, ppid=LAUNCHER, at=at, age=60.0 + at)
+
+
+def test_an_agent_that_asks_again_and_again_who_has_come_moves_nothing_on() -> None:
+    places = ("_delay a.py:1", "getmodule b.py:2", "realpath c.py:3")
+    for meets in (True, False):
+        seen = snapshot([asks(at, one, meets=meets) for at, one in enumerate(places)])
+        assert bool(seen.moved()) is not meets
+        assert bool(seen.describe_node_wait()) is meets
+
+
+def test_a_program_in_which_an_agent_runs_is_a_launcher_and_no_rank() -> None:
+    made = LauncherSnapshot(os.getpid(), expects_words=False)
+    made.find()
+    assert made.rank_of == {os.getpid(): 0}
+    made.looks = {os.getpid(): [asks(1.0, "_delay a.py:1")]}
+    made.find()
+    assert made.rank_of == {}

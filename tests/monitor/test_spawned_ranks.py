@@ -17,6 +17,7 @@ from hangbisect.base.rank_facts import JobFacts, RankFacts
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 from hangbisect.monitor import missing_ranks, started_ranks
+from hangbisect.monitor.judgement import drop_starter
 from hangbisect.monitor.started_ranks import take_ranks_of_group, take_spawned_ranks
 
 from ..diagnosis.made_up import STD, job, look, rank, silent_peer
@@ -436,3 +437,17 @@ def test_the_variables_of_what_a_process_has_started_are_read() -> None:
         for one in started:
             one.kill()
             one.wait(10)
+
+
+def test_who_has_started_ranks_and_only_waits_for_them_is_none_where_they_have_spoken() -> None:
+    child = look("barrier train.py:3", pid=200, ppid=MAIN)
+    main = rank(
+        0, replace(look(*JOIN, call="wait4", args=(200, 0, 0, 0)), pid=MAIN), children=((child,),)
+    )
+    there = [main, replace(rank(4, child), pid=200)]
+    told, seen = drop_starter(job(local_ranks=(0, 4)), Snapshot(there), {0})
+    assert [facts.rank for facts in seen.ranks] == [4]
+    assert told.local_ranks == (4,)
+    for plain, ranks in ((set(), there), ({0}, [main])):
+        told, seen = drop_starter(job(), Snapshot(ranks), plain)
+        assert [facts.rank for facts in seen.ranks] == [facts.rank for facts in ranks]

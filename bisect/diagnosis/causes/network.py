@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from ...base.addresses import host_of, is_loopback, is_talking, parse_gloo, parse_nccl, port_of
 from ...base.identity import ProcessId, RankId
-from ...base.process_facts import Socket
+from ...base.library_functions import is_library_file
+from ...base.process_facts import Frame, Socket
 from ...base.words import begin_sentence, format_ranks
 from ..process.blocked_syscalls import READ_CALLS
 from ..process.frames import format_frame
@@ -238,6 +240,27 @@ _name_not_known = ended_with(
 )
 
 
+def _name_cannot_be_resolved(scene: Scene) -> Found | None:
+    """It ended because a name could not be resolved, or tries again and again to reach the store at
+    one, and c10d says so.
+    """
+    if scene.verdict.outcome == "crash":
+        return _name_not_known(scene)
+    if scene.subject is None or _makes_a_store_client(scene) is None:
+        return None
+    name = scene.environment.get("MASTER_ADDR", "")
+    said = scene.wrote(_NO_ADDRESS % re.escape(name), [scene.subject]) if name else None
+    if said is None or _no_store_there(scene) is None:
+        return None
+    return Found(f"c10d says of {name}: {said[1]['said']}", {"said": f"{name}: {said[1]['said']}"})
+
+
+# torch/csrc/distributed/c10d/socket.cpp, SocketConnectOp::tryConnect
+_NO_ADDRESS = (
+    r"network addresses of \(%s, \d+\) cannot be retrieved \(gai error: -?\d+ - (?P<said>[^)]+)\)"
+)
+
+
 def connections_are_not_taken(scene: Scene) -> Found | None:
     """Other ranks wait at connections to a port of the rank, which has not accepted them."""
     subject, view = scene.subject, scene.view
@@ -262,8 +285,15 @@ def connections_are_not_taken(scene: Scene) -> Found | None:
 
 
 def _serves_another_one(scene: Scene) -> Found | None:
-    """A thread of the rank reads from a connection that it has accepted."""
+    """A thread of the rank reads from a connection that it has accepted, or stands in what it was
+    asked to do there.
+    """
     view = scene.view
+    for thread in view.threads if view is not None else ():
+        if (asked := _find_answering(thread.frames)) is not None:
+            place = format_frame(asked)
+            values = {"busy": f"and it stands in {place} for the one that it has"}
+            return Found(f"its thread answers in {place}, and takes no other one", values)
     ports = {port_of(s.local) for s in view.look.sockets if s.state == "LISTEN"} if view else set()
     for task in view.look.kernel if view is not None else ():
         call = task.syscall if view is not None and task.tid != view.look.pid else None
@@ -271,8 +301,22 @@ def _serves_another_one(scene: Scene) -> Found | None:
             continue
         for one in call.descriptors:
             if one.socket is not None and one.socket.peer and port_of(one.socket.local) in ports:
-                return Found(f"a thread of it reads from {one.socket.peer}, and from nobody else")
+                words = f"a thread of it reads from {one.socket.peer}, and from nobody else"
+                return Found(words, {"busy": "and that one stays open"})
     return None
+
+
+def _find_answering(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost frame of the job's own code in which a server of the standard library
+    answers a request, in the thread that takes them; None where it waits for one, or has a thread
+    for each.
+    """
+    at = next((n for n, one in enumerate(frames) if one.name.endswith(_TAKES_ONE)), 0)
+    return next((one for one in frames[:at] if not is_library_file(one.file)), None)
+
+
+# socketserver.py: what serve_forever calls for each request; a handler is below it.
+_TAKES_ONE = "BaseServer._handle_request_noblock"
 
 
 def serves_one_connection(scene: Scene) -> Found | None:
@@ -329,7 +373,7 @@ CAUSES = (
         title="a rank serves one connection, and others wait at those that it has not accepted",
         signs=(need(connections_are_not_taken, 0.5), need(_serves_another_one, 0.4)),
         why="{ranks} wait at port {port} of rank {rank}, whose server answers one connection at a "
-        "time, and that one stays open.",
+        "time, {busy}.",
         avoid=(
             "a thread for each connection: socketserver.ThreadingMixIn, or a task of asyncio",
             "close a connection after each message, or give sends a time limit",
@@ -394,14 +438,14 @@ CAUSES = (
     KnownCause(
         id="name-unknown",
         title="a host's name cannot be resolved",
-        signs=(need(_name_not_known, 0.85, proves=True),),
+        signs=(need(_name_cannot_be_resolved, 0.85, proves=True),),
         why='The look-up of a name failed: "{said}".',
         avoid=(
             "an address, or a name that `getent hosts NAME` knows on every node",
             "in Kubernetes, wait until rank 0's name is known (nslookup in an init container)",
         ),
         references=("pytorch/pytorch#67547", "pytorch/pytorch#80772", "meta-pytorch/torchx#541"),
-        outcomes=("crash",),
+        outcomes=("hang", "interrupted", "crash"),
     ),
     KnownCause(
         id="proxy-silent",

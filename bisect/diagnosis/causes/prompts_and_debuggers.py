@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from ...base.addresses import port_of
+from ...base.words import format_ranks
 from ..process.blocked_syscalls import WRITE_CALLS
 from ..process.frames import format_frame
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -201,6 +202,22 @@ def _in_the_extra_group(scene: Scene) -> Found | None:
     return None if frame is None else Found(f"frame {format_frame(frame)}")
 
 
+def _makes_or_meets_it(scene: Scene) -> Found | None:
+    """A rank waits for its peers, or in making the extra group, for which it asks the store."""
+    return meets_its_peers(scene) or _in_the_extra_group(scene)
+
+
+def _others_have_it_not(scene: Scene) -> Found | None:
+    """Other ranks make no such group: the setting is not the same on all."""
+    known = [one for one in scene.ranks if one.environment]
+    others = [
+        one.rank
+        for one in known
+        if one.environment.get("TORCH_DISTRIBUTED_DEBUG", "").upper() != "DETAIL"
+    ]
+    return Found(f"{format_ranks(others)} without it") if others else None
+
+
 def _is_traced(scene: Scene) -> Found | None:
     """A tracer (strace, gdb) is attached to a process that is not stopped."""
     for view in find_blocked_processes(scene):
@@ -229,12 +246,17 @@ DEBUGGER_CAUSES = (
         title="the debugging of torch.distributed adds a group, and that one hangs",
         signs=(
             need(_detail, 0.35),
-            need(meets_its_peers, 0.3),
+            need(_makes_or_meets_it, 0.3),
             also(_in_the_extra_group, 0.5),
+            also(_others_have_it_not, 0.5),
         ),
         why="At its highest level that debugging wraps every group in another one over gloo, with "
-        "checks of its own before each collective; healthy jobs were seen to hang in it.",
-        avoid=("unset TORCH_DISTRIBUTED_DEBUG, or set it to INFO",),
+        "checks of its own before each collective; healthy jobs were seen to hang in it. Ranks "
+        "without the variable make no such group, and one that has it waits there for them.",
+        avoid=(
+            "the same value on all nodes: `env | grep TORCH_DISTRIBUTED_DEBUG` on each",
+            "unset TORCH_DISTRIBUTED_DEBUG, or set it to INFO",
+        ),
         toggles=(("torch_distributed_debug", "OFF"),),
         references=("pytorch/pytorch#129672",),
     ),

@@ -10,7 +10,12 @@ from ...base.client_program import read_ssh_client
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds
 from ..disagreements import find_unshared_file
-from ..other_nodes import NodeRendezvous, find_node_rendezvous, is_past_its_ranks
+from ..other_nodes import (
+    AGENT_LOST,
+    NodeRendezvous,
+    find_node_rendezvous,
+    is_past_its_ranks,
+)
 from ..process.blocked_syscalls import hears_other_hosts
 from ..rendezvous_claims import number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
@@ -247,7 +252,8 @@ def waits_for_agents_at_the_end(scene: Scene) -> Found | None:
     """The agent's own ranks have ended well, and it waits until those of other nodes have."""
     if scene.view is None or not is_past_its_ranks([scene.view.look]):
         return None
-    said = [one for one in scene.job.notes if "nothing of the job runs on" in one]
+    told = ("nothing of the job runs on", AGENT_LOST)
+    said = [one for one in scene.job.notes if any(words in one for words in told)]
     where = said[0] if said else "which node's agent has not come is not seen from here"
     return Found(f"its ranks have ended well; {where}", {"where": where})
 

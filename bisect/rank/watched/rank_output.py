@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
-from ...base.events import Bye, Line, Quiet
+from ...base.events import Bye, Line, Quiet, StartsRanks, World
+from ...base.launcher_env import is_on_one_machine
 from ...base.loading import limit_delay
 from ...base.place import Place
 from ...base.variables import KEEP_WATCHING_VARIABLE
@@ -185,6 +186,8 @@ class RankOutput:
 
     def of_world(self, size: int) -> None:
         """Speak as one of `size` ranks from now on: the group has as many."""
+        is_elsewhere = "MASTER_ADDR" in os.environ and not is_on_one_machine(os.environ)
+        self.link.tell(World(size=size if is_elsewhere else self.place.world_size))
         self.place = replace(self.place, world_size=size)
         self.lines.place = self.place
 
@@ -206,6 +209,10 @@ class RankOutput:
     def _after_goodbye(self) -> None:
         if self._is_interrupted:
             end_as_interrupted()
+
+    def starts_ranks(self) -> None:
+        """Tell who watches the command that this process is none of its ranks."""
+        self.link.tell(StartsRanks())
 
     def quiet(self, pace: StepPace | None) -> Callable[[], None] | None:
         """Past the first training steps, whose `pace` this is: tell no more, but for the log of

@@ -327,6 +327,7 @@ class RankSide:
             self.is_over = self._only_starts = True
             if self.voice is not None:
                 with ignore_our_errors():
+                    self.voice.starts_ranks()
                     self.pulse = self.voice.quiet(self.pace)
 
     # ---- the end of the start ------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hangbisect.attach import nodes, pods
+from hangbisect.attach.host_names import check_one_word
 from hangbisect.attach.inquiry import ask_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.node_messages import Summary, write_message
@@ -252,11 +254,30 @@ def test_what_goes_not_together_is_said(argv: list[str], said: str) -> None:
         ("a b", "it is no name"),
         ("n[1-1000000]", "more than 20000 names"),
         ("n[1-", "not closed"),
+        ("n1:2,n2:2", "without slots"),
+        ("@hosts.txt", "not a file of them"),
     ],
 )
 def test_hosts_are_names(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         nodes.find_ssh_hosts(text, None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_wrong"),
+    [
+        (["--hosts", "n1,", "n2"], True),
+        (["--hosts", "n1", "n2", "n3"], True),
+        (["--hosts", "n1,n2", "4711"], False),
+        (["--hosts", "n1,n2", "python3", "train.py"], False),
+        (["--hosts", "n1,n2", "--json"], False),
+        (["--hosts", "n1,n2"], False),
+        (["4711"], False),
+    ],
+)
+def test_a_blank_between_hosts_is_told(argv: list[str], is_wrong: bool) -> None:
+    with pytest.raises(UsageError, match="one word") if is_wrong else contextlib.nullcontext():
+        check_one_word(argv)
 
 
 def test_hosts_have_ranges_users_and_addresses_and_each_is_asked_once() -> None:

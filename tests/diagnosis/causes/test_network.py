@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.identity import ProcessId
-from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall
+from hangbisect.base.process_facts import Descriptor, Kernel, Socket, Syscall, Thread
 from hangbisect.base.rank_facts import MachineFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.doctor.interfaces import Interface, chosen, gloo
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ...doctor.made_up import levels, setting
-from ..made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank
+from ..made_up import ALL_REDUCE, GROUP, RECV, SLEEP, gone, job, look, rank, stack
 from .scenes import (
     MAKES_GROUP,
     MAKES_STORE,
@@ -49,6 +49,27 @@ def nobody_serves_the_store() -> Facts:
 
 LISTENS = Socket(80, "tcp", local="10.0.0.1:9020", state="LISTEN")
 TAKEN = Socket(81, "tcp", local="10.0.0.1:9020", peer="10.0.0.1:41000", state="ESTABLISHED")
+
+
+def test_a_server_of_one_thread_that_stands_in_a_handler_takes_no_other_connection() -> None:
+    server = "STD/socketserver.py"
+    frames = stack(
+        "Barrier.wait STD/threading.py:697",
+        "meet train.py:19",
+        f"BaseServer._handle_request_noblock {server}:317",
+        f"BaseServer.serve_forever {server}:238",
+    )
+    facts, ranks = connections_not_taken()
+    looks = [
+        replace(
+            one,
+            threads=(*one.threads, Thread(909, "serve", False, False, frames)),
+            kernel=tuple(task for task in one.kernel if task.tid != 909),
+        )
+        for one in ranks[2].looks
+    ]
+    found = causes_of((facts, [*ranks[:2], replace(ranks[2], looks=tuple(looks)), *ranks[3:]]))
+    assert "it stands in meet (train.py:19)" in found["connections-not-taken"].why
 
 
 def connections_not_taken(*taken: Socket) -> Facts:
@@ -127,6 +148,25 @@ def name_unknown() -> Facts:
     error = "DistNetworkError: The client socket cannot be initialized to connect to [node0]:29500 "
     error += "(errno: 22): Name or service not known"
     return job("crash"), [gone(1, 1, error, left_at=90.0), rank(0, GROUP)]
+
+
+SAID = (
+    "[W1129 01:33:26 socket.cpp:764] [c10d] The IPv6 network addresses of (%s, 29500) cannot be "
+    "retrieved (gai error: -2 - Name or service not known)."
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "cause"), [("n1.site", "name-unknown"), ("db.site", "nobody-serves-the-store")]
+)
+def test_a_store_at_a_name_that_nothing_here_knows_is_not_missing_but_not_found(
+    of: str, cause: str
+) -> None:
+    environment = {**TORCHRUN, "RANK": "1", "MASTER_ADDR": "n1.site"}
+    one = look(*MAKES_STORE, call="clock_nanosleep")
+    found = causes_of((job(), [rank(1, one, environment=environment, output=(SAID % of,))]))
+    assert next(iter(found)) == cause
+    assert "name-unknown" not in found or cause == "name-unknown"
 
 
 def proxy_silent() -> Facts:

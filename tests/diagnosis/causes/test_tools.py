@@ -5,7 +5,7 @@ from __future__ import annotations
 from hangbisect.base.process_facts import Socket
 
 from ..made_up import ALL_REDUCE, SLEEP, held, job, look, rank
-from .scenes import Facts, Shows, causes_of, with_native
+from .scenes import TORCHRUN, Facts, Shows, causes_of, with_native
 
 DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 
@@ -31,6 +31,16 @@ def tracer_attached() -> Facts:
     one = look("step train.py:5", call="", state="R", traced_by=4711)
     facts = rank(0, one, one, moved="runs through new code")
     return job("limit"), [facts, held(1)]
+
+
+def test_the_extra_group_of_a_setting_that_one_node_has_is_told_as_that() -> None:
+    frames = ("_create_process_group_wrapper SP/torch/distributed/distributed_c10d.py:5456",)
+    there = {**TORCHRUN, "RANK": "1", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    asks = with_native(look(*frames, "main train.py:10", call="poll"), "c10d::TCPStore::doWait")
+    ranks = [rank(0, ALL_REDUCE, environment=TORCHRUN), rank(1, asks, environment=there)]
+    (found, *_) = causes_of((job(), ranks)).values()
+    assert found.id == "debug-detail-group"
+    assert "rank 0 without it" in " ".join(found.matched)
 
 
 SHOWS: Shows = {
