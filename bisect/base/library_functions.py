@@ -1,5 +1,4 @@
-"""What it means that a function of a library stands on a stack: the one place to add another; and
-the stacks that poll the lock on a file.
+"""What it means that a function of a library stands on a stack: the one place to add another.
 
 A row names functions by the end of their file's path and by their own name, and says what they do
 and which of their local variables tell something. `bisect/evidence` and `bisect/diagnosis` ask by
@@ -10,14 +9,11 @@ diagnosis/process/public_calls.py, the steps of users' scripts are in rank/watch
 from __future__ import annotations
 
 import enum
-import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache, lru_cache
-from itertools import islice
 
 from .lazy_dataclass import dataclass
-from .masking import MASK
 from .process_facts import Frame
 
 
@@ -36,9 +32,7 @@ class Role(enum.Enum):
     CALLS_WORKER = enum.auto()  # waits until another rank has run a function
     SERVES_WORKER = enum.auto()  # runs a function that another rank called
     AWAITS_ACTORS = enum.auto()  # waits for what actors or tasks of Ray are to give
-    SPINS_FOR_OTHERS = (
-        enum.auto()
-    )  # asks shared memory without a pause for what another process gives
+    SPINS_FOR_OTHERS = enum.auto()  # asks shared memory without a pause for what others give
     AWAITS_PORT = enum.auto()  # asks for a port again and again, until it is free
     SERVES_REQUESTS = enum.auto()  # waits in the loop of a server for what is asked of it
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
@@ -529,44 +523,3 @@ def parse_text(value: str) -> str:
         return ""
     text = value[1:-1]
     return "" if text.endswith("...") else text
-
-
-_MOST_INSIDE = 6  # frames of a try: filelock and fasteners open, lock and log below their loop
-_MOST_AROUND = 8  # frames around a poll that may tell the path
-
-
-def find_lock_poll(frames: Sequence[Frame]) -> Frame | None:
-    """Return the innermost of `frames` (innermost first) that polls a lock, None if none does: the
-    job's own code inside of one has got the lock.
-    """
-    for frame in islice((frame for frame in frames if not frame.native), _MOST_INSIDE):
-        if has_role(frame.file, frame.name, Role.POLLS_LOCK):
-            return frame
-        if not is_library_file(frame.file):
-            return None
-    return None
-
-
-def describe_polled_lock(frames: Sequence[Frame]) -> str:
-    """Return in words which kind of lock `frames` poll, "" if none."""
-    frame = find_lock_poll(frames)
-    rows = find_library_functions(frame.file, frame.name) if frame is not None else ()
-    return next((row.lock for row in rows if Role.POLLS_LOCK in row.roles), "")
-
-
-def find_told_lock_path(frames: Sequence[Frame]) -> str:
-    """Return the path of the lock file that `frames` poll, as the innermost local tells it; a part
-    may be masked (`compile_path_pattern`). "" if none tells it.
-    """
-    for frame in islice((frame for frame in frames if not frame.native), _MOST_AROUND):
-        values = dict(frame.locals)
-        for row in find_library_functions(frame.file, frame.name):
-            paths = (parse_text(values.get(name, "")) for name in row.path_locals)
-            if path := next(filter(None, paths), ""):
-                return os.path.join(path, row.path_below) if row.path_below else path
-    return ""
-
-
-def compile_path_pattern(path: str) -> re.Pattern[str]:
-    """Return what a path must look like of which parts are masked (a file's hash as its name)."""
-    return re.compile("[^/]*".join(map(re.escape, path.split(MASK))))

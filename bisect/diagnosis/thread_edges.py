@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..base.library_functions import find_lock_poll
+from ..base.lock_polls import find_lock_poll
 from ..base.process_facts import FILE_LOCK, CodeLock, Frame, Kernel, Look, Thread
 from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Wait

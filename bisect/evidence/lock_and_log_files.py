@@ -24,13 +24,8 @@ from typing import NamedTuple
 
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import (
-    Role,
-    compile_path_pattern,
-    find_lock_poll,
-    find_told_lock_path,
-    has_role,
-)
+from ..base.library_functions import Role, has_role
+from ..base.lock_polls import compile_path_pattern, find_lock_poll, find_told_lock_path
 from ..base.masking import mask_text
 from ..base.proc import LARGEST, list_pids, read_stat
 from ..base.process_facts import FileLock, Frame, LogTail, Thread

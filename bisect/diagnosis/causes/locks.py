@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from ...base.library_functions import Role, find_lock_poll, find_role, find_told_lock_path, has_role
+from ...base.library_functions import Role, find_role, has_role
+from ...base.lock_polls import find_lock_poll, find_told_lock_path
 from ...base.process_facts import FileLock, Frame
 from ...base.rank_facts import RankFacts
 from ...base.words import format_ranks, format_seconds

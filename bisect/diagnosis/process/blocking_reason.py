@@ -15,8 +15,8 @@ from dataclasses import field, replace
 from ...base.addresses import port_of
 from ...base.identity import ProcessId, RankId
 from ...base.lazy_dataclass import dataclass
-from ...base.library_functions import (
-    BUILD_LOCK,
+from ...base.library_functions import BUILD_LOCK
+from ...base.lock_polls import (
     compile_path_pattern,
     describe_polled_lock,
     find_lock_poll,

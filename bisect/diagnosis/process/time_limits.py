@@ -10,7 +10,8 @@ from itertools import pairwise
 
 from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
-from ...base.library_functions import Role, find_lock_poll, has_role
+from ...base.library_functions import Role, has_role
+from ...base.lock_polls import find_lock_poll
 from ...base.process_facts import Look
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Verdict, Wait
