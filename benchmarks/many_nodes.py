@@ -51,7 +51,7 @@ from hangbisect.link.messages import (
     encode,
 )
 from hangbisect.link.node import DIGEST_EVERY, MOST_WHOLE, list_alike
-from hangbisect.monitor.other_nodes import judge_reported_nodes
+from hangbisect.monitor.reported_nodes import judge_reported_nodes
 
 OURS = Credentials("a large job", b"k" * 16)
 LIMIT = 300.0  # seconds for anything

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..front.watcher_socket import WatcherSocket
     from ..monitor.asked_hosts import HostsAnswer, Question
-    from ..monitor.watcher import SupervisedCommand
+    from ..monitor.watcher_link import SupervisedCommand
 
 
 def run(argv: list[str]) -> int:
@@ -228,7 +228,7 @@ def _around(
 
     from ..base.checkpoints import STARTUP
     from ..base.pipeline import find_walked_pipeline
-    from ..monitor.watcher import SupervisedCommand
+    from ..monitor.watcher_link import SupervisedCommand
 
     ours = _is_ours(command)
     limits: dict[str, float] = dict(args.timeout)

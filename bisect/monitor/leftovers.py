@@ -25,7 +25,7 @@ from .ending import find_monitors, signal_process
 from .watcher_link import OUTER_VARIABLE
 
 if TYPE_CHECKING:
-    from .watcher import SupervisedCommand
+    from .watcher_link import SupervisedCommand
 
 TEMPORARY_LINK = "temporary"  # in a monitor's folder
 PAUSE = 0.05  # seconds between two looks

@@ -53,12 +53,12 @@ from .lead_address import (
 )
 from .monitor_process import call_in_thread
 from .next_lead import NextLead
-from .other_nodes import add_nodes, describe_as_lost
+from .reported_nodes import add_nodes, describe_as_lost
 from .watcher_verdict import LauncherJudgement, blame_launcher
 
 if TYPE_CHECKING:
     from ..base.process_facts import Look
-    from .watcher import SupervisedCommand
+    from .watcher_link import SupervisedCommand
 
 JOIN_LIMIT = 10.0  # seconds for the watches to find each other, before one is on its own
 _COMMON_AFTER = 3.0  # seconds without a lead behind the port at which the agents meet

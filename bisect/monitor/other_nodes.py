@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import secrets
@@ -23,10 +22,9 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import call_with_limit
 from ..base.node_record import NodeClock, make_node_record
-from ..base.rank_facts import ClockOffset, Ended, JobFacts, LostNode
+from ..base.rank_facts import Ended, JobFacts, LostNode
 from ..base.variables import TOKEN_VARIABLE
-from ..base.verdict_facts import NodeSeen, Verdict
-from ..base.words import format_ranks, format_seconds
+from ..base.words import format_ranks
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead, NodeAnswer, Unseen
 from ..link.messages import Digest, Join, Judged, NodeWord, RankWord, Report
@@ -39,7 +37,6 @@ from .lead_address import (
     WaitingNodes,
     are_on_one_machine,
     find_local_token,
-    find_unheard_nodes,
     format_token,
     is_own_address,
     list_lead_places,
@@ -48,9 +45,9 @@ from .lead_address import (
     read_token,
     resolve_places,
 )
-from .monitor_process import call_in_thread
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
+from .reported_nodes import judge_reported_nodes
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
@@ -61,7 +58,6 @@ if TYPE_CHECKING:
 
 JOIN_LIMIT = 10.0  # seconds for the nodes to find each other, before one is on its own
 SHARED_JOIN_LIMIT = 20.0  # the same where they may share a run folder, if nobody leads
-NOT_REACHED = "it was never heard, and the network does not reach it"
 _MOST_HOSTS = 256  # that are told to who watches the launcher
 _GUIDE_EVERY = 3.0  # seconds between two looks whether ranks are missing still
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
@@ -441,70 +437,6 @@ class OtherNodes:
         return judged
 
 
-async def judge_reported_nodes(
-    lead: str,
-    answers: Sequence[NodeAnswer],
-    unseen: Sequence[Unseen],
-    asker: NodeAnswer,
-    ports: Sequence[int] = (),
-) -> tuple[Judged, JointJudgement | None]:
-    """Return what the nodes are told, and what it rests on: the verdict on all of them, or who is
-    at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
-    no node has told of are reached.
-    """
-    gc.disable()  # of 100,000 ranks it takes a third less time
-    try:
-        return await _judge_answers(lead, answers, unseen, asker, ports)
-    finally:
-        gc.enable()
-
-
-async def _judge_answers(
-    lead: str,
-    answers: Sequence[NodeAnswer],
-    unseen: Sequence[Unseen],
-    asker: NodeAnswer,
-    ports: Sequence[int],
-) -> tuple[Judged, JointJudgement | None]:
-    from ..collect.nodes import (
-        JointNodes,
-        RecordedNode,
-        find_who_goes_on,
-        is_paused,
-        judge_nodes,
-    )
-    from ..diagnosis.proof_of_hang import find_proof_of_hang
-
-    order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
-    nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
-    together = JointNodes(nodes)
-    ended = asker.report.ended
-    if any(one.report.ended == "crash" for one in answers):  # while another one asked
-        ended = "crash"
-    if ended in ("still", "late"):
-        at_work = await call_in_thread(find_who_goes_on, together)
-        if at_work:
-            return Judged(0, goes_on=at_work), None
-    unheard = await find_unheard_nodes(together, ports) if not unseen else []
-    lost = [*map(describe_as_lost, unseen), *unheard]
-    still = ended if ended in ("still", "late", "busy", "left") else None
-    clocks = [
-        ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
-        for a in order
-        if a.clock_ahead is not None
-    ]
-    joint = await call_in_thread(judge_nodes, together, still, lost, clocks)
-    seen = together.seen.update(joint.ranks)
-    proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
-    proof = proof or next((a.report.proof for a in order if a.report.proof), "")
-    proof = "" if is_paused(nodes) else proof
-    verdict = add_nodes(joint.verdict, order, unseen)
-    never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
-    verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
-    is_over = any(one.report.is_over for one in order)
-    return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
-
-
 def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
     doing = member.doing[-1] if member.doing else "its script"
     step = f"{member.step} {titles[member.step]}" if member.step in titles else doing
@@ -520,35 +452,3 @@ def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
         still,
         waits,
     )
-
-
-def describe_as_lost(one: Unseen) -> LostNode:
-    silent = round(time.monotonic() - one.since, 1)
-    return LostNode(one.join.host, one.join.ranks, silent, one.last_word, one.address)
-
-
-def add_nodes(verdict: Verdict, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]) -> Verdict:
-    """Return the verdict with each node that is known of, and whether there may be more."""
-    seen = [
-        NodeSeen(
-            *(a.join.host, True, a.join.ranks),
-            clock_error_ms=_in_milliseconds(a.clock_error),
-            clock_ahead_ms=a.clock_ahead and _in_milliseconds(a.clock_ahead),
-        )
-        for a in answers
-    ]
-    silent = [NodeSeen(u.join.host, False, u.join.ranks, _say_why(u)) for u in unseen]
-    known = {rank for one in (*seen, *silent) for rank in one.ranks}
-    absent = len(known) < verdict.world_size
-    nodes = sorted((*seen, *silent), key=lambda one: (one.ranks, one.name))
-    return replace(verdict, nodes=tuple(nodes), partial=bool(unseen) or absent)
-
-
-def _in_milliseconds(seconds: float) -> float | None:
-    return None if seconds == float("inf") else round(seconds * 1000, 3)
-
-
-def _say_why(one: Unseen) -> str:
-    silent = format_seconds(time.monotonic() - one.since)
-    word = f"; its last word: {one.last_word}" if one.last_word else ""
-    return f"{one.why}, heard last {silent} before{word}"

@@ -18,24 +18,21 @@ import socket
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..base import events
-from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import CUT_SHORT
 from ..rank.exit_proxy import EXIT_STATUS
 from .clocks import Moments
-from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisorSocket
+from .watcher_link import OUTER_VARIABLE, JobProgress, SupervisedCommand, SupervisorSocket
 
 if TYPE_CHECKING:
-    from ..base.checkpoints import Checkpoint
     from ..base.client_program import SshClient
     from ..base.rank_facts import Ended, RestartedProcess
     from ..base.verdict_facts import Verdict
     from ..front.watcher_socket import WatcherSocket
-    from .asked_hosts import Ask, AskedHosts
+    from .asked_hosts import AskedHosts
     from .clocks import NodeWait
     from .ended_children import EndedChildren
     from .ending import ProcessFamily
@@ -51,25 +48,6 @@ PING_EVERY = 2.0  # seconds between two words to the front, at the end
 LOOKS_LIMIT = 30.0  # seconds for some looks, and what others say of them, on a busy machine
 SUSPENDED = 3.0  # seconds too late for a tick: we, and with us the job, were not running
 ENDED_RANKS_LIMIT = 15.0  # seconds for a command to end after a verdict has ended its ranks
-
-
-@dataclass(frozen=True)
-class SupervisedCommand:
-    """What was started, and how to watch it from outside. Times are seconds."""
-
-    command: tuple[str, ...]
-    run_dir: Path
-    expects_words: bool  # its ranks walk a pipeline of ours, and speak to monitors
-    on_hang: str  # end, report, hold
-    table: tuple[Checkpoint, ...]  # of the pipeline; its first row is the launcher's
-    start_limit: float  # for the first rank to come to its first line
-    stall: float
-    limit: float | None
-    answers: bool = False  # the verdict as JSON on stdout
-    joins_nodes: bool = True  # the watches of other nodes, as far as there is a token
-    since: float = field(default_factory=time.time)  # when it began, on the wall clock
-    starter: int | None = None  # a socket to who started us: told everything; its end is ours
-    ask_hosts: Ask | None = None  # by whom other hosts are asked that the command reaches by ssh
 
 
 class LauncherSupervisor:

@@ -1,6 +1,6 @@
 """Both ends of the link by which monitors tell the process around the launcher, `hangbisect run`,
 what they know, if there is one; and what was heard of a job there: where each rank is, and what was
-said of it. That process hears of its front and of who started it here too.
+said of it. That process hears of its front, and of who started it, here too; and what it watches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..base import events
 from ..base.events import (
@@ -40,6 +41,10 @@ from ..base.variables import OUTER_VARIABLE as OUTER_VARIABLE
 from ..base.variables import STARTER_VARIABLE as STARTER_VARIABLE
 from ..front.watcher_socket import was_interrupted
 
+if TYPE_CHECKING:
+    from ..base.checkpoints import Checkpoint
+    from .asked_hosts import Ask
+
 # Set in one of many starts of a search: it is ended where it hangs, proved or not, because the
 # search judges what they show together.
 TRIAL_VARIABLE = "HANGBISECT_TRIAL"
@@ -47,6 +52,25 @@ TRIAL_VARIABLE = "HANGBISECT_TRIAL"
 _MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, HeldBack, OtherHosts, Answered, Failed)
 _MOST_KEPT = 1 << 16  # messages for one that reads none
 _LAST_LIMIT = 2.0  # seconds for it to take the last ones
+
+
+@dataclass(frozen=True)
+class SupervisedCommand:
+    """What was started, and how to watch it from outside. Times are seconds."""
+
+    command: tuple[str, ...]
+    run_dir: Path
+    expects_words: bool  # its ranks walk a pipeline of ours, and speak to monitors
+    on_hang: str  # end, report, hold
+    table: tuple[Checkpoint, ...]  # of the pipeline; its first row is the launcher's
+    start_limit: float  # for the first rank to come to its first line
+    stall: float
+    limit: float | None
+    answers: bool = False  # the verdict as JSON on stdout
+    joins_nodes: bool = True  # the watches of other nodes, as far as there is a token
+    since: float = field(default_factory=time.time)  # when it began, on the wall clock
+    starter: int | None = None  # a socket to who started us: told everything; its end is ours
+    ask_hosts: Ask | None = None  # by whom other hosts are asked that the command reaches by ssh
 
 
 class SupervisorLink:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..base.verdict_facts import Verdict
     from ..diagnosis.snapshot import Snapshot
     from ..diagnosis.wait_graph import WaitGraph
-    from .watcher import SupervisedCommand
+    from .watcher_link import SupervisedCommand
 
 PRINT_LIMIT = 1.0  # seconds for a reader to take what we print
 

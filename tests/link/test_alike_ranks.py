@@ -15,7 +15,7 @@ from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link.lead import NodeAnswer, Unseen
 from hangbisect.link.messages import Judged, Report
 from hangbisect.link.reports import MOST_ALIKE
-from hangbisect.monitor.other_nodes import judge_reported_nodes
+from hangbisect.monitor.reported_nodes import judge_reported_nodes
 
 from ..diagnosis.made_up import ALL_REDUCE, SLEEP, job, rank
 from .test_star import run, star, until

@@ -33,7 +33,7 @@ class Heard:
 
 def failures() -> tuple[Failures, Heard]:
     heard = Heard()
-    return Failures(cast(Job, heard)), heard
+    return Failures(cast("Job", heard)), heard
 
 
 def test_what_fails_is_noted_each_time_said_once_and_does_not_get_out() -> None:
@@ -73,7 +73,7 @@ def test_a_part_that_failed_is_tried_again_later_and_another_one_at_once() -> No
 
 
 def test_telling_that_fails_as_well_ends_nothing() -> None:
-    found = Failures(cast(Job, object()))
+    found = Failures(cast("Job", object()))
     with found.of("look"):
         raise ValueError
     assert found.count == 1

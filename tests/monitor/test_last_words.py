@@ -19,7 +19,7 @@ def test_a_word_to_a_rank_that_is_gone_costs_none_of_its_last_words() -> None:
         first = await reader.readline()
         theirs.sendall(b"two\nthree\n")  # it was killed then: nobody has read this yet
         theirs.close()
-        Job.tell(cast(Any, SimpleNamespace(writers={0: writer})), 0, Written())
+        Job.tell(cast("Any", SimpleNamespace(writers={0: writer})), 0, Written())
         found = [first, *[await reader.readline() for _ in range(2)]]
         writer.close()
         return found

@@ -1,0 +1,118 @@
+"""The verdict on all nodes of a job, by what each has told the monitor that leads them."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..base.rank_facts import ClockOffset, LostNode
+from ..base.verdict_facts import NodeSeen, Verdict
+from ..base.words import format_seconds
+from ..link.lead import NodeAnswer, Unseen
+from ..link.messages import Judged
+from .lead_address import find_unheard_nodes
+from .monitor_process import call_in_thread
+
+if TYPE_CHECKING:
+    from ..collect.nodes import JointJudgement
+
+NOT_REACHED = "it was never heard, and the network does not reach it"
+
+
+async def judge_reported_nodes(
+    lead: str,
+    answers: Sequence[NodeAnswer],
+    unseen: Sequence[Unseen],
+    asker: NodeAnswer,
+    ports: Sequence[int] = (),
+) -> tuple[Judged, JointJudgement | None]:
+    """Return what the nodes are told, and what it rests on: the verdict on all of them, or who is
+    at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
+    no node has told of are reached.
+    """
+    gc.disable()  # of 100,000 ranks it takes a third less time
+    try:
+        return await _judge_answers(lead, answers, unseen, asker, ports)
+    finally:
+        gc.enable()
+
+
+async def _judge_answers(
+    lead: str,
+    answers: Sequence[NodeAnswer],
+    unseen: Sequence[Unseen],
+    asker: NodeAnswer,
+    ports: Sequence[int],
+) -> tuple[Judged, JointJudgement | None]:
+    from ..collect.nodes import (
+        JointNodes,
+        RecordedNode,
+        find_who_goes_on,
+        is_paused,
+        judge_nodes,
+    )
+    from ..diagnosis.proof_of_hang import find_proof_of_hang
+
+    order = sorted(answers, key=lambda one: (one.join.node != lead, one.join.node))
+    nodes = [RecordedNode(a.report.record, a.facts, a.report.verdict, a.address) for a in order]
+    together = JointNodes(nodes)
+    ended = asker.report.ended
+    if any(one.report.ended == "crash" for one in answers):  # while another one asked
+        ended = "crash"
+    if ended in ("still", "late"):
+        at_work = await call_in_thread(find_who_goes_on, together)
+        if at_work:
+            return Judged(0, goes_on=at_work), None
+    unheard = await find_unheard_nodes(together, ports) if not unseen else []
+    lost = [*map(describe_as_lost, unseen), *unheard]
+    still = ended if ended in ("still", "late", "busy", "left") else None
+    clocks = [
+        ClockOffset(a.join.host, a.clock_ahead, a.clock_error)
+        for a in order
+        if a.clock_ahead is not None
+    ]
+    joint = await call_in_thread(judge_nodes, together, still, lost, clocks)
+    seen = together.seen.update(joint.ranks)
+    proof = find_proof_of_hang(joint.verdict, seen, joint.graph)
+    proof = proof or next((a.report.proof for a in order if a.report.proof), "")
+    proof = "" if is_paused(nodes) else proof
+    verdict = add_nodes(joint.verdict, order, unseen)
+    never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
+    verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
+    is_over = any(one.report.is_over for one in order)
+    return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
+
+
+def describe_as_lost(one: Unseen) -> LostNode:
+    silent = round(time.monotonic() - one.since, 1)
+    return LostNode(one.join.host, one.join.ranks, silent, one.last_word, one.address)
+
+
+def add_nodes(verdict: Verdict, answers: Sequence[NodeAnswer], unseen: Sequence[Unseen]) -> Verdict:
+    """Return the verdict with each node that is known of, and whether there may be more."""
+    seen = [
+        NodeSeen(
+            *(a.join.host, True, a.join.ranks),
+            clock_error_ms=_in_milliseconds(a.clock_error),
+            clock_ahead_ms=a.clock_ahead and _in_milliseconds(a.clock_ahead),
+        )
+        for a in answers
+    ]
+    silent = [NodeSeen(u.join.host, False, u.join.ranks, _say_why(u)) for u in unseen]
+    known = {rank for one in (*seen, *silent) for rank in one.ranks}
+    absent = len(known) < verdict.world_size
+    nodes = sorted((*seen, *silent), key=lambda one: (one.ranks, one.name))
+    return replace(verdict, nodes=tuple(nodes), partial=bool(unseen) or absent)
+
+
+def _in_milliseconds(seconds: float) -> float | None:
+    return None if seconds == float("inf") else round(seconds * 1000, 3)
+
+
+def _say_why(one: Unseen) -> str:
+    silent = format_seconds(time.monotonic() - one.since)
+    word = f"; its last word: {one.last_word}" if one.last_word else ""
+    return f"{one.why}, heard last {silent} before{word}"
