@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.command_words import add_variables, mask_numbers, number_programs
+from ..base.deadline import within
 from ..base.lazy_dataclass import dataclass
 from ..base.place import find_watched_command
 from ..base.proc import read_stat
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .job import Job
     from .server import Server
 
+_READ_LIMIT = 1.0  # seconds to read the commands of all
 _FEWEST_LOOKS = 2  # at a program that is judged: one alone shows no movement
 _STILL_ENOUGH = 0.9  # of --stall: not all looks come at the same moment
 # --stalls in which another one may move, where only a flag tells that they are ranks of one job:
@@ -70,12 +72,13 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
     servers = [one for one in job.beside() if one.job is not job and _is_of_script(one.job)]
     if not servers or not _is_of_script(job):
         return None
-    programs = _list_programs([job, *(one.job for one in servers)])
-    own = {member.pid for member in job.members}
-    known = _number_by_commands(programs, own) or _number_by_group(programs, job)
+    try:
+        programs, known = within(_READ_LIMIT, _number_ranks, job, servers)
+    except TimeoutError:  # one is in the kernel, and keeps who reads its command waiting
+        return None
     if known is None:
         return None
-    numbers = known.numbers
+    own, numbers = {member.pid for member in job.members}, known.numbers
     others = [one for pid, one in programs.items() if pid in numbers and one.job is not job]
     theirs = {one.member.pid for one in others}
     ranks = [facts for facts in seen.ranks if facts.pid in (own - theirs) & numbers.keys()]
@@ -93,6 +96,15 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
         next(filter(None, waited_for), ""),
         known.is_sure,
     )
+
+
+def _number_ranks(
+    job: Job, servers: Sequence[Server]
+) -> tuple[Mapping[int, _Program], _Numbers | None]:
+    """Return the members of all jobs, and the numbers of those that are ranks of one with this."""
+    programs = _list_programs([job, *(one.job for one in servers)])
+    own = {member.pid for member in job.members}
+    return programs, _number_by_commands(programs, own) or _number_by_group(programs, job)
 
 
 def stand_for_programs(job: Job, beside: ProgramsBeside) -> None:
@@ -152,19 +164,16 @@ def _number_by_commands(programs: Mapping[int, _Program], own: Collection[int]) 
     if len(kinds) != 1 or told is None:
         return None
     numbers = {one.member.pid: n for one, n in zip(alike, told.numbers, strict=True)}
+    in_group = {
+        one.member.pid: (one.member.rank, one.job.members.world_size)
+        for one in alike
+        if one.job.members.world_size > 1
+    }
+    if any(claim != (numbers[pid], len(numbers)) for pid, claim in in_group.items()):
+        return None
     looks = {one.member.pid: one.member.looks[-1] for one in alike if one.member.looks}
-    is_sure = _are_numbered_so(alike, numbers) or meet_one_another(looks, numbers)
+    is_sure = bool(in_group) or meet_one_another(looks, numbers)
     return _Numbers(numbers, len(numbers), is_sure) if is_sure or told.by_flag else None
-
-
-def _are_numbered_so(programs: Sequence[_Program], numbers: Mapping[int, int]) -> bool:
-    """Return whether ranks that know their number in a group have that of their arguments, and the
-    group is of as many.
-    """
-    knowing = [one for one in programs if one.job.members.world_size > 1]
-    sizes = {one.job.members.world_size for one in knowing}
-    is_same = all(numbers[one.member.pid] == one.member.rank for one in knowing)
-    return sizes == {len(numbers)} and is_same
 
 
 def _number_by_group(programs: Mapping[int, _Program], job: Job) -> _Numbers | None:
