@@ -189,6 +189,8 @@ def _are_twins(one: Rank, other: Rank) -> bool:
 def _key_of_nameless(processes: ProcessTable, rank: Rank) -> object:
     """Return what ranks that nothing names have in common: their shell, and perhaps a program."""
     is_of_family = rank.by in ("stack", "arguments")
+    if rank.first is not None:
+        return ("first", rank.first)
     return (processes[rank.pid].ppid, rank.program) if is_of_family else rank.pid
 
 

@@ -40,6 +40,7 @@ class Rank:
     master: str = ""  # the host where ranks meet, where its frames tell it
     twin: int | None = None  # the pid of another local rank that has its number
     keeper: int | None = None  # the pid of a program that has started it, and keeps it alive
+    first: int | None = None  # of programs that no one process has started: the pid of number 0
     program: str = ""  # where its starter has started another job too, of another program
 
 

@@ -99,6 +99,34 @@ def number_programs_below(
             yield dict(zip((one.pid for one in members), told.numbers, strict=True)), told.by_flag
 
 
+def _number_programs_apart(
+    processes: ProcessTable, found: Mapping[int, RankLocals]
+) -> Iterator[dict[int, int]]:
+    """Yield the numbers of programs that are alike but for these and were not started by one
+    process that is there still (`nohup python train.py --rank 1 &`, two terminals), by pid: where
+    one of them makes a group of as many, and says this number.
+    """
+    kinds: dict[tuple[int, tuple[str, ...]], list[Process]] = {}
+    for pid, told in found.items():
+        one = processes.get(pid)
+        if one is not None and one.python and not told.worker and not one.is_of_multiprocessing:
+            kinds.setdefault((one.uid, mask_numbers(one.words)), []).append(one)
+    for members in kinds.values():
+        parents = {one.ppid for one in members}
+        if len(parents) == 1 and parents != {1}:
+            continue
+        words = add_variables([one.words for one in members], [one.environ for one in members])
+        numbering = number_programs(words)
+        if numbering is None:
+            continue
+        known = dict(zip((one.pid for one in members), numbering.numbers, strict=True))
+        claims = {pid: found[pid] for pid in known if found[pid].number is not None}
+        if claims and all(
+            (claim.number, claim.world) == (known[pid], len(known)) for pid, claim in claims.items()
+        ):
+            yield known
+
+
 def _is_started_by(one: Process, parent: Process) -> bool:
     """Return whether multiprocessing in one process may have started another: no other program. One
     that has given itself a title has no words of a command left (setproctitle).
@@ -144,6 +172,11 @@ def read_ranks_from_stacks(
             key = one.ppid, one.actor.partition(".")[0], _name_program(processes, one)
             families.setdefault(key, {})[pid] = claim
     families = _join_programs(families)
+    for numbers in _number_programs_apart(processes, found):
+        kept = {f: {p: t for p, t in m.items() if p not in numbers} for f, m in families.items()}
+        first = min(numbers, key=lambda pid: numbers[pid])
+        joined = {p: replace(found[p], number=n, world=len(numbers)) for p, n in numbers.items()}
+        families = {f: m for f, m in kept.items() if m} | {(-first, "", ""): joined}
     for numbers, by_flag in _number_programs(processes):
         joined = _join_nodes(families, numbers)
         only_start = all(_only_waits_for(looks, node, joined) for node in numbers)
@@ -169,15 +202,20 @@ def read_ranks_from_stacks(
     }
     ranks = {pid for members in telling.values() for pid in members}
     return [
-        _name_starter(processes, rank, parent) if rank.pid in by_arguments else rank
+        replace(rank, by="arguments", first=-parent)
+        if parent < 0
+        else _name_starter(processes, rank, parent)
+        if rank.pid in by_arguments
+        else rank
         for (parent, actor, name), members in telling.items()
         if parent not in ranks and not _belongs_to_any(processes, parent, ranks)
         for rank in _family(processes, parent, members, actor, name)
     ]
 
 
-# The process that started its members, their class as actors of Ray, and their program where that
-# process is none of the job's.
+# The process that started its members (of those that no one process has started the first of them,
+# below zero), their class as actors of Ray, and their program where that process is none of the
+# job's.
 _Family = tuple[int, str, str]
 
 

@@ -331,6 +331,41 @@ def test_a_rank_among_others_that_waits_for_its_numbered_helpers_is_one() -> Non
     assert {rank.pid: rank.number for rank in found} == {100: 0, 101: 1}
 
 
+def meets_as(pid: int, number: int, world: int) -> Look:
+    """A look at a process in init_process_group."""
+    place = "/env/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    values = (("rank", str(number)), ("world_size", str(world)))
+    frame = Frame("init_process_group", place, 1700, locals=values)
+    one = look("train train.py:9", pid=pid)
+    return replace(one, threads=(replace(one.threads[0], os_id=pid, frames=(frame,)),))
+
+
+@pytest.mark.parametrize("parents", [(1, 1, 1), (41, 42, 42)])
+def test_programs_whose_starter_is_gone_or_not_one_are_ranks_where_one_says_so(
+    parents: tuple[int, ...],
+) -> None:
+    """`nohup python train.py --gpu 1 --of 3 &` in a script that has ended; or two terminals."""
+    shells = [process(pid, 1, "bash", name="bash") for pid in (41, 42)]
+    words = [(PYTHON, "train.py", "--gpu", str(n), "--of", "3") for n in range(3)]
+    processes = table(*shells, *(process(101 + n, parents[n], *words[n]) for n in range(3)))
+    looks = {101: meets_as(101, 0, 3), 102: told(None, 102), 103: meets_as(103, 2, 3)}
+    found = read_ranks_from_stacks(processes, looks)
+    assert {(rank.pid, rank.number, rank.world) for rank in found} == {
+        (101, 0, 3),
+        (102, 1, 3),
+        (103, 2, 3),
+    }
+    # Another number or size in the group: then the arguments mean something else.
+    other = looks | {103: meets_as(103, 1, 3)}
+    assert {rank.pid: rank.number for rank in read_ranks_from_stacks(processes, other)} != {
+        101: 0,
+        102: 1,
+        103: 2,
+    }
+    alone = {pid: told(None, pid) for pid in looks}
+    assert read_ranks_from_stacks(processes, alone) == []
+
+
 def two_nodes(flag: str, call: str = "wait4") -> tuple[dict[int, Process], dict[int, Look]]:
     """Two programs of a shell's script, each with its number, that have spawned two workers each:
     what their functions say is a worker's number on its node.
