@@ -186,7 +186,7 @@ def _find_dead(job: Job, absent: list[int]) -> list[RankFacts]:
     if len(found) != len(absent):
         return []
     return [
-        _make_facts(job, rank, pid, (), status=found[pid], is_dead=True)
+        make_silent_rank(job, rank, pid, (), status=found[pid], is_dead=True)
         for rank, pid in zip(absent, sorted(found), strict=True)
     ]
 
@@ -279,11 +279,11 @@ async def _gather_facts(job: Job, absent: list[int], pids: dict[int, list[int]])
     for rank in absent:
         pid = pids[rank][-1] if rank in pids else None
         seen = (by_pid[pid],) if pid in by_pid else ()
-        found.append(_make_facts(job, rank, pid, seen))
+        found.append(make_silent_rank(job, rank, pid, seen))
     return found
 
 
-def _make_facts(
+def make_silent_rank(
     job: Job,
     rank: int,
     pid: int | None,

@@ -13,6 +13,7 @@ the verdict is theirs.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -23,17 +24,19 @@ from ..base.command_words import add_variables, mask_numbers, number_programs
 from ..base.deadline import within
 from ..base.lazy_dataclass import dataclass
 from ..base.place import find_watched_command
-from ..base.proc import read_stat
+from ..base.proc import list_pids, read_stat
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_state import RankState
 from ..collect.beside import meet_one_another
 from ..diagnosis.snapshot import Snapshot
+from ..dumps.facts_in_stack import read_rank_locals
 from ..evidence import movement
-from ..evidence.process import variables_of, words_of
+from ..evidence.process import uid_of, variables_of, words_of
 from .job_facts import make_rank_facts
-from .missing_ranks import find_spawned_ranks
+from .missing_ranks import find_spawned_ranks, make_silent_rank
 
 if TYPE_CHECKING:
+    from ..base.process_facts import Look
     from .job import Job
     from .server import Server
 
@@ -70,7 +73,7 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
     the others; None where it stands alone, or is one of a launcher's.
     """
     servers = [one for one in job.beside() if one.job is not job and _is_of_script(one.job)]
-    if not servers or not _is_of_script(job):
+    if not _is_of_script(job):
         return None
     try:
         programs, known = within(_READ_LIMIT, _number_ranks, job, servers)
@@ -84,9 +87,12 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
     ranks = [facts for facts in seen.ranks if facts.pid in (own - theirs) & numbers.keys()]
     ranks += [_make_facts(one) for one in others]
     ranks = [_number_rank(facts, numbers) for facts in ranks]
+    strangers = {n: pid for pid, n in numbers.items() if pid not in programs}
+    ranks += await _look_at_strangers(job, strangers) if strangers else []
     absent = sorted({*range(known.world)} - {*numbers.values()})
     ranks += await find_spawned_ranks(job, [*numbers], absent) if absent else []
-    waited_for = (_describe_awaited(one, numbers) for one in others if one.member.pid not in own)
+    waited_for = [_describe_awaited(one, numbers) for one in others if one.member.pid not in own]
+    waited_for += [_name_awaited(one.pid, numbers) for one in ranks if one.moved]
     command = find_watched_command(min(numbers)) or facts.command
     here = tuple(sorted(one.rank for one in ranks))
     return ProgramsBeside(
@@ -104,7 +110,8 @@ def _number_ranks(
     """Return the members of all jobs, and the numbers of those that are ranks of one with this."""
     programs = _list_programs([job, *(one.job for one in servers)])
     own = {member.pid for member in job.members}
-    return programs, _number_by_commands(programs, own) or _number_by_group(programs, job)
+    known = _number_by_commands(programs, own) or _number_by_group(programs, job)
+    return programs, known or _number_with_strangers(programs, own)
 
 
 def stand_for_programs(job: Job, beside: ProgramsBeside) -> None:
@@ -176,6 +183,57 @@ def _number_by_commands(programs: Mapping[int, _Program], own: Collection[int]) 
     return _Numbers(numbers, len(numbers), is_sure) if is_sure or told.by_flag else None
 
 
+def _number_with_strangers(
+    programs: Mapping[int, _Program], own: Collection[int]
+) -> _Numbers | None:
+    """Return the numbers of ranks that say theirs where they make a group, with those of programs
+    of the same user that this watch does not have (started in another terminal), where commands are
+    alike but for these numbers and no rank is missing then.
+    """
+    members = (programs[pid].member for pid in own)
+    told_by_stack = {m.pid: read_rank_locals(m.looks[-1]) for m in members if m.looks}
+    claims = {pid: one for pid, one in told_by_stack.items() if None not in (one.number, one.world)}
+    if not any((one.world or 0) > len(own) for one in claims.values()):
+        return None
+    words = {pid: programs[pid].words for pid in own}
+    kinds, user = {mask_numbers(one) for one in words.values()}, uid_of(min(own))
+    if len(kinds) != 1:
+        return None
+    for pid in list_pids():
+        about = read_stat(pid) if pid not in programs and uid_of(pid) == user else None
+        if about is not None and about.state not in ("Z", "X", "D"):
+            found = words_of(pid)
+            if found and mask_numbers((os.path.basename(found[0]), *found[1:])) in kinds:
+                words[pid] = (os.path.basename(found[0]), *found[1:])
+    told = number_programs(add_variables([*words.values()], [variables_of(pid) for pid in words]))
+    if told is None:
+        return None
+    numbers = dict(zip(words, told.numbers, strict=True))
+    is_so = all((t.number, t.world) == (numbers[pid], len(numbers)) for pid, t in claims.items())
+    return _Numbers(numbers, len(numbers), True) if is_so else None
+
+
+async def _look_at_strangers(job: Job, pids: Mapping[int, int]) -> list[RankFacts]:
+    """Return ranks that this watch does not have, by their numbers, and whether they move. Nothing
+    of them is ended with the job.
+    """
+    from ..collect.looks import PAUSE  # not at the top: few jobs come to it
+    from ..evidence.look import Target, take_looks
+
+    series: dict[int, list[Look]] = {pid: [] for pid in pids.values()}
+    for again in range(_FEWEST_LOOKS):
+        await asyncio.sleep(PAUSE * again)
+        for one in await take_looks([Target(pid, "rank") for pid in series]):
+            series[one.pid].append(one)
+    return [
+        replace(
+            make_silent_rank(job, number, pid, tuple(series[pid])),
+            moved=movement.describe_movement(series[pid]),
+        )
+        for number, pid in pids.items()
+    ]
+
+
 def _number_by_group(programs: Mapping[int, _Program], job: Job) -> _Numbers | None:
     """Return the numbers of ranks that programs have started, each those of one node: they make
     groups of the same size, and no two have one number.
@@ -214,4 +272,8 @@ def _describe_awaited(one: _Program, numbers: Mapping[int, int]) -> str:
     moves = time.monotonic() < member.moved_at + _STILL_ENOUGH * one.job.limits.stall
     if member.left or not (moves or len(member.looks) < _FEWEST_LOOKS):
         return ""
-    return f"number {numbers[member.pid]} of {len(numbers)} programs (PID {member.pid})"
+    return _name_awaited(member.pid, numbers)
+
+
+def _name_awaited(pid: int | None, numbers: Mapping[int, int]) -> str:
+    return f"number {numbers[pid or 0]} of {len(numbers)} programs (PID {pid})"
