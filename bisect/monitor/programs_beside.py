@@ -32,7 +32,7 @@ from ..diagnosis.snapshot import Snapshot
 from ..dumps.facts_in_stack import read_rank_locals
 from ..evidence import movement
 from ..evidence.process import uid_of, variables_of, words_of
-from .job_facts import make_rank_facts
+from .job_facts import add_logs, add_sources, make_rank_facts
 from .missing_ranks import find_spawned_ranks, make_silent_rank
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
     others = [one for pid, one in programs.items() if pid in numbers and one.job is not job]
     theirs = {one.member.pid for one in others}
     ranks = [facts for facts in seen.ranks if facts.pid in (own - theirs) & numbers.keys()]
-    ranks += [_make_facts(one) for one in others]
+    for other in dict.fromkeys(one.job for one in others):
+        there = [_make_facts(one) for one in others if one.job is other]
+        ranks += await add_logs(other, there, facts.ended)
     ranks = [_number_rank(facts, numbers) for facts in ranks]
     strangers = {n: pid for pid, n in numbers.items() if pid not in programs}
     ranks += await _look_at_strangers(job, strangers) if strangers else []
@@ -213,7 +215,7 @@ def _number_with_strangers(
     return _Numbers(numbers, len(numbers), True) if is_so else None
 
 
-async def _look_at_strangers(job: Job, pids: Mapping[int, int]) -> list[RankFacts]:
+async def _look_at_strangers(job: Job, pids: Mapping[int, int]) -> Sequence[RankFacts]:
     """Return ranks that this watch does not have, by their numbers, and whether they move. Nothing
     of them is ended with the job.
     """
@@ -225,13 +227,15 @@ async def _look_at_strangers(job: Job, pids: Mapping[int, int]) -> list[RankFact
         await asyncio.sleep(PAUSE * again)
         for one in await take_looks([Target(pid, "rank") for pid in series]):
             series[one.pid].append(one)
-    return [
-        replace(
-            make_silent_rank(job, number, pid, tuple(series[pid])),
-            moved=movement.describe_movement(series[pid]),
-        )
-        for number, pid in pids.items()
-    ]
+    return await add_sources(
+        [
+            replace(
+                make_silent_rank(job, number, pid, tuple(series[pid])),
+                moved=movement.describe_movement(series[pid]),
+            )
+            for number, pid in pids.items()
+        ]
+    )
 
 
 def _number_by_group(programs: Mapping[int, _Program], job: Job) -> _Numbers | None:
@@ -253,7 +257,7 @@ def _make_facts(one: _Program) -> RankFacts:
     """Return what is known of a member of another job, which has stood still since."""
     member = one.member
     busy = movement.is_busy(member.looks, list(member.children.values()), "")
-    return make_rank_facts(member, busy=busy, log=one.job.logs.read(member.rank))
+    return make_rank_facts(member, busy=busy)
 
 
 def _number_rank(facts: RankFacts, numbers: Mapping[int, int]) -> RankFacts:

@@ -13,6 +13,7 @@ from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Sysc
 from hangbisect.base.rank_facts import JobFacts
 from hangbisect.base.rank_state import NodeRanks
 from hangbisect.diagnosis.snapshot import Snapshot
+from hangbisect.monitor import programs_beside
 from hangbisect.monitor.job_facts import make_rank_facts
 from hangbisect.monitor.programs_beside import (
     ProgramsBeside,
@@ -24,8 +25,27 @@ from hangbisect.monitor.programs_beside import (
 from .made_up import TABLE, hello, look, say
 
 STALL = 4.0
+
+
+@pytest.fixture(autouse=True)
+def _without_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that are made up have none, and their jobs no connection to ask them."""
+
+    async def as_they_are(_job: Any, ranks: Any, _ended: str) -> Any:
+        return ranks
+
+    monkeypatch.setattr(programs_beside, "add_logs", as_they_are)
+
+
 GONE = 4_100_000  # the first of pids that no process has (pid_max is 2**22)
 PLACE = {"launcher": None, "joined": False}
+
+
+class Made(SimpleNamespace):
+    """A job: one is another than all others, whatever they hold."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
 
 def make_jobs(*commands: str, worlds: dict[int, tuple[int, int]] | None = None) -> list[Any]:
@@ -37,7 +57,7 @@ def make_jobs(*commands: str, worlds: dict[int, tuple[int, int]] | None = None) 
         say(members, rank, hello(rank, world, pid=GONE + at))
         members.by_rank[rank].looks = [look(1.0, GONE + at), look(3.0, GONE + at)]
         members.by_rank[rank].moved_at = time.monotonic() - 10 * STALL
-        job = SimpleNamespace(
+        job = Made(
             runs_script=True,
             place=PLACE,
             members=members,
