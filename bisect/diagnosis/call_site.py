@@ -63,8 +63,8 @@ _PYTHON_NAMES = {
 }
 
 _NAMES_IN_SOURCE = {
-    "read": re.compile(r"read\w*|input|load|recv\w*|copyfileobj|next"),
-    "write": re.compile(r"write\w*|print|flush|dump|send\w*|copyfileobj|close"),
+    "read": re.compile(r"(?:eventfd_)?read\w*|input|load|recv\w*|copyfileobj|next"),
+    "write": re.compile(r"(?:eventfd_)?write\w*|print|flush|dump|send\w*|copyfileobj|close"),
 }
 
 

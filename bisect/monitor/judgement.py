@@ -21,7 +21,13 @@ from ..diagnosis.wait_graph import WaitGraph
 from . import clocks
 from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
 from .job import HeldBack
-from .job_facts import describe_hearing, describe_starting, make_job_facts, seconds_still
+from .job_facts import (
+    add_sources,
+    describe_hearing,
+    describe_starting,
+    make_job_facts,
+    seconds_still,
+)
 from .missing_ranks import find_silent_ranks
 from .programs_beside import (
     ProgramsBeside,
@@ -71,21 +77,25 @@ async def judge_here(
     beside: ProgramsBeside | None = None,
 ) -> tuple[Judgement, Snapshot]:
     """Return how this node judges by what it sees itself, and all that it has seen."""
-    facts, seen = _find_all_ranks(job, facts, seen, beside)
+    facts, seen = await _find_all_ranks(job, facts, seen, beside)
     await _find_next_lead(job, facts.ended)
     return _judge_facts(job, facts.ended, facts, seen, due)
 
 
-def _find_all_ranks(
+async def _find_all_ranks(
     job: Job, facts: JobFacts, seen: Snapshot, beside: ProgramsBeside | None
 ) -> tuple[JobFacts, Snapshot]:
     """Return the job and its ranks, with those that are programs beside it, or that it has started
     and that never spoke.
     """
-    if beside is None:
-        return _find_spawned(job, facts, seen)
-    stand_for_programs(job, beside)
-    return beside.facts, beside.seen
+    if beside is not None:
+        stand_for_programs(job, beside)
+        return beside.facts, beside.seen
+    facts, found = _find_spawned(job, facts, seen)
+    if found is seen:
+        return facts, seen
+    # So far they were processes of their program: of these less is read in the source.
+    return facts, found.update(await add_sources(found.ranks))
 
 
 def _judge_facts(
@@ -392,7 +402,7 @@ async def find_later_proof(job: Job, seen: Snapshot) -> str:
         beside = await find_job_beside(job, facts, seen)
         if beside is not None and beside.awaited:
             return ""
-        facts, seen = _find_all_ranks(job, facts, seen, beside)
+        facts, seen = await _find_all_ranks(job, facts, seen, beside)
         verdict, graph = judge_snapshot(facts, seen)
         return _find_proof(job, verdict, "still", seen, graph)
     return ""

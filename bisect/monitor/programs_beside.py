@@ -92,7 +92,8 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
     strangers = {n: pid for pid, n in numbers.items() if pid not in programs}
     ranks += await _look_at_strangers(job, strangers) if strangers else []
     absent = sorted({*range(known.world)} - {*numbers.values()})
-    ranks += await find_spawned_ranks(job, [*numbers], absent) if absent else []
+    if absent:
+        ranks += await add_sources(await find_spawned_ranks(job, [*numbers], absent))
     waited_for = [_describe_awaited(one, numbers) for one in others if one.member.pid not in own]
     waited_for += [_name_awaited(one.pid, numbers) for one in ranks if one.moved]
     command = find_watched_command(min(numbers)) or facts.command
