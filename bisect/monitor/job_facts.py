@@ -193,17 +193,6 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     return read
 
 
-async def add_sources(ranks: Sequence[RankFacts]) -> Sequence[RankFacts]:
-    """Return ranks of which nothing else is to be had with what the source of the job says."""
-    with contextlib.suppress(TimeoutError):
-        return await call_with_limit(_add_sources, ranks, limit=FILES_LIMIT)
-    return ranks
-
-
-def _add_sources(ranks: Sequence[RankFacts]) -> list[RankFacts]:
-    return add_locks_of_others(list(map(add_source_code, ranks)))
-
-
 def _can_answer(facts: RankFacts) -> bool:
     return facts.alive and not (facts.looks and facts.looks[-1].state in _CANNOT_ANSWER)
 
@@ -248,7 +237,7 @@ def _add_from_files(
     """Return the ranks with what files say: the job's source, other tools' files. May block."""
     offset = time.monotonic() - time.time()
     read = []
-    for facts in _add_sources(ranks):
+    for facts in add_locks_of_others(list(map(add_source_code, ranks))):
         logs = list(facts.collectives)
         dump = external_tools.read_recorder_dump(facts.rank, facts.environment, since, offset)
         if dump is not None:

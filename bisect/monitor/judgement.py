@@ -14,6 +14,7 @@ from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, LostNode, RankFacts
 from ..base.verdict_facts import Ranks, Verdict
 from ..base.words import begin_sentence, format_ranks
+from ..collect.source_facts import add_source_facts
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -22,7 +23,6 @@ from . import clocks
 from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
 from .job import HeldBack
 from .job_facts import (
-    add_sources,
     describe_hearing,
     describe_starting,
     make_job_facts,
@@ -95,7 +95,7 @@ async def _find_all_ranks(
     if found is seen:
         return facts, seen
     # So far they were processes of their program: of these less is read in the source.
-    return facts, found.update(await add_sources(found.ranks))
+    return facts, found.update(await add_source_facts(found.ranks))
 
 
 def _judge_facts(

@@ -28,11 +28,12 @@ from ..base.proc import list_pids, read_stat
 from ..base.rank_facts import JobFacts, RankFacts
 from ..base.rank_state import RankState
 from ..collect.beside import meet_one_another
+from ..collect.source_facts import add_source_facts
 from ..diagnosis.snapshot import Snapshot
 from ..dumps.facts_in_stack import read_rank_locals
 from ..evidence import movement
 from ..evidence.process import uid_of, variables_of, words_of
-from .job_facts import add_logs, add_sources, make_rank_facts
+from .job_facts import add_logs, make_rank_facts
 from .missing_ranks import find_spawned_ranks, make_silent_rank
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
     ranks += await _look_at_strangers(job, strangers) if strangers else []
     absent = sorted({*range(known.world)} - {*numbers.values()})
     if absent:
-        ranks += await add_sources(await find_spawned_ranks(job, [*numbers], absent))
+        ranks += await add_source_facts(await find_spawned_ranks(job, [*numbers], absent))
     waited_for = [_describe_awaited(one, numbers) for one in others if one.member.pid not in own]
     waited_for += [_name_awaited(one.pid, numbers) for one in ranks if one.moved]
     command = find_watched_command(min(numbers)) or facts.command
@@ -228,7 +229,7 @@ async def _look_at_strangers(job: Job, pids: Mapping[int, int]) -> Sequence[Rank
         await asyncio.sleep(PAUSE * again)
         for one in await take_looks([Target(pid, "rank") for pid in series]):
             series[one.pid].append(one)
-    return await add_sources(
+    return await add_source_facts(
         [
             replace(
                 make_silent_rank(job, number, pid, tuple(series[pid])),

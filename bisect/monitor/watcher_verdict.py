@@ -439,7 +439,9 @@ async def judge_from_outside(
     )
     seen = Snapshot(ranks)
     if outside.rank_of and ended in NOTHING_MOVES:
-        facts, seen = take_spawned_ranks(facts, seen)
+        facts, found = take_spawned_ranks(facts, seen)
+        if found is not seen:  # they were processes of their program, of which less is read
+            seen = found.update(await add_source_facts(found.ranks))
     verdict, graph = judge_snapshot(facts, seen)
     if not outside.rank_of:
         verdict, facts = blame_launcher(verdict), replace(facts, world_size=0)
