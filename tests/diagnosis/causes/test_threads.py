@@ -336,6 +336,29 @@ def test_a_lock_in_whose_function_another_process_stands_has_an_owner() -> None:
     assert "dead-owner" in judge("Tasks.get train.py:32", "work train.py:43", asleep=True)
 
 
+def test_so_has_one_for_which_a_child_of_the_rank_waits_where_its_sibling_stands() -> None:
+    """Of two workers of a pool one waits for the lock, and the other reads with it."""
+    file = "/dev/shm/sem.mp-t9x0a1 (deleted)"
+    takes = "SemLock.__enter__ STD/multiprocessing/synchronize.py:95"
+    waits = worker(takes, "Tasks.get train.py:32", "work train.py:43", pid=301, args=SHARED)
+    (task,) = waits.kernel
+    assert task.syscall is not None
+    call = replace(task.syscall, futex=Futex(0x7F00, 0, file=file, sharers=(100, 300, 301)))
+    waits = replace(waits, kernel=(replace(task, syscall=call),))
+    reads = worker("Tasks.get train.py:36", "work train.py:43", pid=300, call="read")
+    ends = (Descriptor(3, "pipe", "pipe:[7]", other_ends=(301, 300)),)
+    gets = (
+        "Connection._recv STD/multiprocessing/connection.py:395",
+        "SimpleQueue.get STD/multiprocessing/queues.py:365",
+    )
+    hears = look(*gets, "Broker.apply train.py:61", call="read", pid=100, descriptors=ends)
+    verdict = judge_job(job(world=1), [first(hears, waits, reads)])
+    assert verdict.cause is None or verdict.cause.id != "dead-owner"
+    alone = judge_job(job(world=1), [first(hears, waits)])
+    assert alone.cause is not None
+    assert alone.cause.id == "dead-owner"
+
+
 def test_a_semaphore_that_counts_the_room_in_a_queue_is_no_lock() -> None:
     puts = taken("Queue.put STD/multiprocessing/queues.py:92", "load_model train.py:40")
     assert "dead-owner" not in causes_of((job(), [rank(0, puts), held(1)]))
