@@ -408,7 +408,7 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cau
     looks = next(looks for looks in family if looks[-1].pid == pid)
     children = find_descendants(owner, pid)
     inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
-    around = replace(scene, relatives=frozenset(looks[-1].pid for looks in family))
+    around = replace(scene, relatives={looks[-1].pid: looks for looks in family})
     cause = _find_cause_in(case, around, inside, failed, asks_thread=True)
     if cause is None or cause.id in _STANDS_STILL:
         return None

@@ -45,7 +45,8 @@ class Scene:
     verdict: Verdict
     situations: Mapping[RankId, RankWait] = field(default_factory=dict)
     graph: WaitGraph | None = None
-    relatives: frozenset[int] = frozenset()  # processes of the job that `ranks` do not show
+    # Processes of the job that `ranks` do not show, by pid, each with the looks at it.
+    relatives: Mapping[int, Sequence[Look]] = field(default_factory=dict)
 
     @cached_property
     def subject(self) -> RankFacts | None:

@@ -344,8 +344,8 @@ def _a_rank_may_have_it(scene: Scene) -> Found | None:
 
 def _another_process_may_have_it(scene: Scene) -> Found | None:
     """A process that a rank has started shares the lock, and stands where it is taken."""
-    families = [(one.looks, *one.children) for one in scene.ranks if scene.view is not None]
-    for other in (merge_looks(looks) for family in families for looks in family):
+    known = [looks for one in scene.ranks for looks in (one.looks, *one.children)]
+    for other in map(merge_looks, (*known, *scene.relatives.values())):
         if other is not None and scene.view is not None and may_keep(other, scene.view):
             return Found(f"{format_process(other.look)} shares it, and is in {format_place(other)}")
     return None
