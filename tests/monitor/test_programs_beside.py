@@ -41,11 +41,11 @@ GONE = 4_100_000  # the first of pids that no process has (pid_max is 2**22)
 PLACE = {"launcher": None, "joined": False}
 
 
-class Made(SimpleNamespace):
-    """A job: one is another than all others, whatever they hold."""
+class Made:
+    """A job of which only so much is there."""
 
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
+    def __init__(self, **parts: Any) -> None:
+        self.__dict__.update(parts)
 
 
 def make_jobs(*commands: str, worlds: dict[int, tuple[int, int]] | None = None) -> list[Any]:
