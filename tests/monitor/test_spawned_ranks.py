@@ -451,3 +451,22 @@ def test_who_has_started_ranks_and_only_waits_for_them_is_none_where_they_have_s
     for plain, ranks in ((set(), there), ({0}, [main])):
         told, seen = drop_starter(job(), Snapshot(ranks), plain)
         assert [facts.rank for facts in seen.ranks] == [facts.rank for facts in ranks]
+
+
+def test_so_is_a_starter_that_hears_of_the_end_of_its_ranks_by_pipes_of_multiprocessing() -> None:
+    """mp.spawn polls the sentinels of its processes, which are no children of a rank any more."""
+    ends = (Descriptor(7, "pipe", "pipe:[9]", other_ends=(200, 201)),)
+    main = rank(0, replace(look(*JOIN, call="poll", descriptors=ends), pid=MAIN))
+    started = [
+        replace(rank(4 + n, spawned(200 + n, None, "train train.py:9", call="futex")), pid=200 + n)
+        for n in range(2)
+    ]
+    _, seen = drop_starter(job(local_ranks=(0, 4, 5)), Snapshot([main, *started]), {0})
+    assert [facts.rank for facts in seen.ranks] == [4, 5]
+    # Who waits for what another process is to send is at work.
+    asks = rank(0, replace(look("ask train.py:5", call="poll", descriptors=(SILENT,)), pid=MAIN))
+    _, seen = drop_starter(job(local_ranks=(0, 4, 5)), Snapshot([asks, *started]), {0})
+    assert [facts.rank for facts in seen.ranks] == [0, 4, 5]
+
+
+SILENT = silent_peer("10.0.0.9:7000")
