@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base import events
+from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, LostNode, RankFacts
 from ..base.verdict_facts import Ranks, Verdict
@@ -163,12 +164,15 @@ def drop_starter(
     from .started_ranks import ONLY_WAITS  # not at the top: few jobs come to it
 
     pids = {facts.pid for facts in seen.ranks}
-    over = {
-        one.facts.rank
-        for one in seen.single_ranks.ranks
-        if one.facts.rank in plain and one.wait is not None and one.wait.kind in ONLY_WAITS
-        if any(looks and looks[-1].pid in pids for looks in one.facts.children)
-    }
+    over = set[RankId]()
+    for one in seen.single_ranks.ranks:
+        own, wait = one.facts, one.wait
+        below = {looks[-1].pid for looks in own.children if looks} & pids
+        below |= {r.pid for r in seen.ranks if r.looks and r.looks[-1].ppid == own.pid}
+        if own.rank in plain and below and wait is not None:
+            # multiprocessing hears of the end of a process by a pipe, too.
+            only_waits = wait.kind in ONLY_WAITS or wait.pid in below
+            over |= {own.rank} if only_waits else set()
     if not over:
         return job, seen
     numbers = tuple(rank for rank in job.local_ranks if rank not in over)
