@@ -167,8 +167,8 @@ def drop_starter(
     over = set[RankId]()
     for one in seen.single_ranks.ranks:
         own, wait = one.facts, one.wait
-        below = {looks[-1].pid for looks in own.children if looks} & pids
-        below |= {r.looks[-1].pid for r in seen.ranks if r.looks and r.looks[-1].ppid == own.pid}
+        below = pids & {looks[-1].pid for looks in own.children if looks}
+        below |= {r.pid for r in seen.ranks if r.looks and r.looks[-1].ppid == own.pid}
         if own.rank in plain and below and wait is not None:
             # multiprocessing hears of the end of a process by a pipe, too.
             only_waits = wait.kind in ONLY_WAITS or wait.pid in below
