@@ -83,7 +83,7 @@ def test_who_was_started_beside_a_rank_is_followed_with_what_it_has_started() ->
 
 def test_who_is_at_the_other_end_of_a_group_is_followed_too() -> None:
     """A collective waits in no call that names its connections."""
-    with started() as (rank, _, server, *_rest):
+    with started() as (rank, child, server, *_rest):
         asked = asks(rank, server).kernel[0].syscall
         assert asked is not None
         ends = tuple(one.socket for one in asked.descriptors if one.socket is not None)
@@ -91,8 +91,8 @@ def test_who_is_at_the_other_end_of_a_group_is_followed_too() -> None:
         inside = look(meets, "main train.py:3", pid=rank, sockets=ends)
         assert server in ProcessesBeside().find([(rank, inside)], {rank})
         # Of several ranks they are most often what the others are, and services of a library.
-        two = [(rank, inside), (rank + 1, inside)]
-        assert ProcessesBeside().find(two, {rank, rank + 1}) == {}
+        two = [(rank, inside), (child, inside)]
+        assert ProcessesBeside().find(two, {rank, child}) == {}
         makes = look(
             "_new_process_group_helper SP/torch/distributed/distributed_c10d.py:2169",
             "init_process_group SP/torch/distributed/distributed_c10d.py:1899",
