@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hangbisect.base.command_words import Numbering, add_variables, number_programs
+from hangbisect.base.command_words import Numbering, number_programs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,7 +65,7 @@ def test_the_numbers_of_those_that_have_ended_are_left_out() -> None:
 
 
 def number(command: str, *variables: dict[str, str] | None) -> Numbering | None:
-    return number_programs(add_variables([command.split()] * len(variables), variables))
+    return number_programs([command.split()] * len(variables), environs=variables)
 
 
 def test_a_variable_may_give_the_number() -> None:
@@ -86,8 +86,8 @@ def test_a_variable_that_is_no_number_of_a_program_tells_nothing() -> None:
 
 def test_a_variable_and_an_argument_may_not_contradict_one_another() -> None:
     several = commands("python train.py %", (0, 1))
-    assert number_programs(add_variables(several, ({"A": "0"}, {"A": "1"})))
-    assert number_programs(add_variables(several, ({"A": "1"}, {"A": "0"}))) is None
+    assert number_programs(several, environs=({"A": "0"}, {"A": "1"}))
+    assert number_programs(several, environs=({"A": "1"}, {"A": "0"})) is None
 
 
 @given(st.lists(st.lists(st.text(max_size=6), max_size=5), max_size=5), st.integers(0, 3))

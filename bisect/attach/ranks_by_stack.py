@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ..base.command_words import (
     SPAWNED,
-    add_variables,
+    Numbering,
     has_title,
     mask_numbers,
     number_programs,
@@ -93,10 +93,14 @@ def number_programs_below(
             kinds.setdefault(mask_numbers(one.words), []).append(one)
         ended += one.ppid == parent and one.state == "Z"
     for members in kinds.values():
-        words = add_variables([one.words for one in members], [one.environ for one in members])
-        told = number_programs(words, ended)
+        told = _number_members(members, ended)
         if told is not None:
             yield dict(zip((one.pid for one in members), told.numbers, strict=True)), told.by_flag
+
+
+def _number_members(members: Sequence[Process], ended: int = 0) -> Numbering | None:
+    environs = [one.environ for one in members]
+    return number_programs([one.words for one in members], ended, environs)
 
 
 def _number_programs_apart(
@@ -115,8 +119,7 @@ def _number_programs_apart(
         parents = {one.ppid for one in members}
         if len(parents) == 1 and parents != {1}:
             continue
-        words = add_variables([one.words for one in members], [one.environ for one in members])
-        numbering = number_programs(words)
+        numbering = _number_members(members)
         if numbering is None:
             continue
         known = dict(zip((one.pid for one in members), numbering.numbers, strict=True))
@@ -177,6 +180,7 @@ def read_ranks_from_stacks(
         first = min(numbers, key=lambda pid: numbers[pid])
         joined = {p: replace(found[p], number=n, world=len(numbers)) for p, n in numbers.items()}
         families = {f: m for f, m in kept.items() if m} | {(-first, "", ""): joined}
+        by_arguments |= joined.keys()
     for numbers, by_flag in _number_programs(processes):
         joined = _join_nodes(families, numbers)
         only_start = all(_only_waits_for(looks, node, joined) for node in numbers)
@@ -202,11 +206,7 @@ def read_ranks_from_stacks(
     }
     ranks = {pid for members in telling.values() for pid in members}
     return [
-        replace(rank, by="arguments", first=-parent)
-        if parent < 0
-        else _name_starter(processes, rank, parent)
-        if rank.pid in by_arguments
-        else rank
+        _say_who_started(processes, rank, parent) if rank.pid in by_arguments else rank
         for (parent, actor, name), members in telling.items()
         if parent not in ranks and not _belongs_to_any(processes, parent, ranks)
         for rank in _family(processes, parent, members, actor, name)
@@ -317,10 +317,12 @@ def _only_waits_for(looks: Mapping[int, Look], pid: int, started: Collection[int
     )
 
 
-def _name_starter(processes: ProcessTable, rank: Rank, parent: int) -> Rank:
+def _say_who_started(processes: ProcessTable, rank: Rank, parent: int) -> Rank:
     """Return a rank that has its number among its arguments, with the script that has started all
-    of them; a person's shell is none.
+    of them; a person's shell is none. `parent` is as in a _Family.
     """
+    if parent < 0:
+        return replace(rank, by="arguments", first=-parent)
     above = processes.get(parent)
     is_known = above is not None and above.has_script
     return replace(rank, by="arguments", launcher=parent if is_known else None)

@@ -381,11 +381,18 @@ def mask_numbers(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(_NUMBER.sub("#", word) for word in command)
 
 
-def number_programs(commands: Sequence[Sequence[str]], others: int = 0) -> Numbering | None:
+def number_programs(
+    commands: Sequence[Sequence[str]],
+    others: int = 0,
+    environs: Sequence[Mapping[str, str] | None] = (),
+) -> Numbering | None:
     """Return the numbers by which commands of one program tell it which of several it is: they are
-    alike but for numbers, and those at one place are the numbers from 0 on, but for those of so
-    many `others`. None where they are no such commands, or two places number them otherwise.
+    alike but for numbers, and those at one place, or of one variable in their `environs`, are the
+    numbers from 0 on, but for those of so many `others`. None where they are no such commands, or
+    two places number them otherwise.
     """
+    if environs:
+        commands = _add_variables(commands, environs)
     if len(commands) < 2 or program(commands[0]) is None:
         return None
     if len({*map(mask_numbers, commands)}) != 1:
@@ -407,12 +414,11 @@ def number_programs(commands: Sequence[Sequence[str]], others: int = 0) -> Numbe
 _GPU_VARIABLES = "_VISIBLE_DEVICES"
 
 
-def add_variables(
+def _add_variables(
     commands: Sequence[Sequence[str]], environs: Sequence[Mapping[str, str] | None]
 ) -> list[tuple[str, ...]]:
     """Return the commands with a word for each variable that has a number in the environment of all
-    of them, and not the same: `--worker_id=1` for WORKER_ID, so that `number_programs` takes it for
-    an argument.
+    of them, and not the same, as an argument would be: `--worker_id=1` for WORKER_ID.
     """
     known = [environ or {} for environ in environs]
     names = set[str]().union(*known).intersection(*known)

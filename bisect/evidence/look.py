@@ -317,19 +317,19 @@ async def _see_kernel(
     pid = target.pid
     tables = await machine
     found.missing += tables.missing
-    for read, key, lost in (
-        (read_safe, "proc", "Not all of /proc could be read"),
-        (read_risky, "memory", "The command line and the memory could not be read"),
-    ):
-        seconds = end - time.monotonic()
-        is_blocked = any(one.state == "D" for one in found.kernel)
-        if read is read_risky:
-            seconds = _RISKY if is_blocked else max(_RISKY, seconds * _SHARED)
-        try:
-            await call_with_limit(read, pid, found, tables, limit=seconds, key=(key, pid))
-        except TimeoutError:
-            why = " (a process in the kernel blocks it)" if is_blocked else ""
-            found.missing.append(f"{lost} of {pid} in time{why}.")
+    left = end - time.monotonic()
+    try:
+        await call_with_limit(read_safe, pid, found, tables, limit=left, key=("proc", pid))
+    except TimeoutError:
+        found.missing.append(f"Not all of /proc could be read of {pid} in time.")
+    is_blocked = any(one.state == "D" for one in found.kernel)
+    left = _RISKY if is_blocked else max(_RISKY, (end - time.monotonic()) * _SHARED)
+    try:
+        await call_with_limit(read_risky, pid, found, tables, limit=left, key=("memory", pid))
+    except TimeoutError:
+        why = " (a process in the kernel blocks it)" if is_blocked else ""
+        lost = f"The command line and the memory could not be read of {pid}"
+        found.missing.append(f"{lost} in time{why}.")
 
 
 async def _see_files(target: Target, found: PartialLook, end: float) -> None:

@@ -20,7 +20,7 @@ from itertools import groupby, pairwise
 from ..base.command_words import is_resource_tracker
 from ..base.compilers import BUSY_SHARE, describe_compiling, measure_cpu_share
 from ..base.lazy_dataclass import dataclass
-from ..base.library_functions import POLLING_THREADS, SERVICE_THREADS, Role, has_role
+from ..base.library_functions import POLLING_THREADS, SERVICE_THREADS, Role, find_role, has_role
 from ..base.process_facts import Descriptor, Kernel, Look, Sample, Socket, Thread
 from ..base.process_roles import RAY_SERVICES, is_dask_worker
 from ..base.words import format_rate
@@ -458,7 +458,7 @@ def _spins_for_others(look: Look) -> bool:
     spinning = {
         thread.os_id
         for thread in look.threads
-        if any(has_role(one.file, one.name, Role.SPINS_FOR_OTHERS) for one in thread.frames)
+        if find_role(thread.frames, Role.SPINS_FOR_OTHERS) is not None
     }
     python = {thread.os_id for thread in look.threads}
     running = {one.tid for one in look.kernel if one.state == "R"}

@@ -27,11 +27,7 @@ from .judgement import (
     look_again_later,
 )
 from .monitor_process import describe_shortage
-from .programs_beside import (
-    ProgramsBeside,
-    is_worth_waiting,
-    stand_for_programs,
-)
+from .programs_beside import ProgramsBeside, is_worth_waiting, stand_for_programs
 from .verdict_output import (
     describe_state,
     print_verdict,

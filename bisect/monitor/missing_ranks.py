@@ -13,10 +13,7 @@ import itertools
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from ..base.command_words import (
-    has_launcher,
-    has_title,
-)
+from ..base.command_words import has_launcher, has_title
 from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import DIALECTS, RANK_VARIABLES

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.command_words import add_variables, mask_numbers, number_programs
+from ..base.command_words import mask_numbers, number_programs
 from ..base.deadline import within
 from ..base.lazy_dataclass import dataclass
 from ..base.place import find_watched_command
@@ -154,6 +154,11 @@ def _read_words(job: Job, member: RankState) -> tuple[str, ...]:
     words: Sequence[str] = words_of(member.pid)
     if not words and len(job.members.by_rank) == 1:
         words = job.settings["command"]
+    return _shorten(words)
+
+
+def _shorten(words: Sequence[str]) -> tuple[str, ...]:
+    """Return a command without the folder of its program: a shell may have found it by PATH."""
     return (os.path.basename(words[0]), *words[1:]) if words else ()
 
 
@@ -171,7 +176,7 @@ def _number_by_commands(programs: Mapping[int, _Program], own: Collection[int]) 
     kinds = {mask_numbers(programs[pid].words) for pid in own}
     alike = [one for one in programs.values() if mask_numbers(one.words) in kinds]
     environs = [variables_of(one.member.pid) for one in alike]
-    told = number_programs(add_variables([one.words for one in alike], environs))
+    told = number_programs([one.words for one in alike], environs=environs)
     if len(kinds) != 1 or told is None:
         return None
     numbers = {one.member.pid: n for one, n in zip(alike, told.numbers, strict=True)}
@@ -206,10 +211,10 @@ def _number_with_strangers(
     for pid in list_pids():
         about = read_stat(pid) if pid not in programs and uid_of(pid) == user else None
         if about is not None and about.state not in ("Z", "X", "D"):
-            found = words_of(pid)
-            if found and mask_numbers((os.path.basename(found[0]), *found[1:])) in kinds:
-                words[pid] = (os.path.basename(found[0]), *found[1:])
-    told = number_programs(add_variables([*words.values()], [variables_of(pid) for pid in words]))
+            found = _shorten(words_of(pid))
+            if found and mask_numbers(found) in kinds:
+                words[pid] = found
+    told = number_programs([*words.values()], environs=[variables_of(pid) for pid in words])
     if told is None:
         return None
     numbers = dict(zip(words, told.numbers, strict=True))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.command_words import (
-    add_variables,
     has_title,
     is_shell,
     mask_numbers,
@@ -78,8 +77,8 @@ def _read_own_variables(
 ) -> dict[int, int]:
     """Return by pid the numbers that variables of the program's own give to what it has started."""
     seen = [one for one in started if one.pid in environs]
-    words = add_variables([one.command for one in seen], [environs[one.pid] for one in seen])
-    told = number_programs(words)
+    variables = [environs[one.pid] for one in seen]
+    told = number_programs([one.command for one in seen], environs=variables)
     return dict(zip((one.pid for one in seen), told.numbers, strict=True)) if told else {}
 
 

@@ -74,11 +74,12 @@ def load_parts_for_a_hang() -> None:
 def _has_other_nodes(job: Job) -> bool:
     """Return whether ranks of the job are on other nodes, as their launcher says."""
     place = job.place
+    if job.settings.get("nodes") == "off":
+        return False
     if place["launcher"] is None:
-        return job.settings.get("nodes") != "off" and _have_joined_others(job)
+        return _have_joined_others(job)
     is_part = bool(place["counted"]) and place["world_size"] > place["local_world_size"]
-    is_on = place["launcher"] is not None and job.settings.get("nodes") != "off"
-    return is_part and is_on and not job.is_one_of_several
+    return is_part and not job.is_one_of_several
 
 
 def _have_joined_others(job: Job) -> bool:

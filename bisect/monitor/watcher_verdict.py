@@ -20,7 +20,6 @@ from dataclasses import field, replace
 from ..base.checkpoints import Checkpoint
 from ..base.client_program import SshClient, read_ssh_client
 from ..base.command_words import (
-    add_variables,
     find_meeting_place,
     is_resource_tracker,
     is_shell,
@@ -183,7 +182,7 @@ class LauncherSnapshot:
         """
         programs = self._list_programs() if is_shell(words_of(self.launcher)) else []
         environs = [variables_of(pid) for pid in programs]
-        told = number_programs(add_variables([words_of(pid) for pid in programs], environs))
+        told = number_programs([words_of(pid) for pid in programs], environs=environs)
         return dict(zip(programs, told.numbers, strict=True)) if told is not None else {}
 
     def _find_program(self) -> int:

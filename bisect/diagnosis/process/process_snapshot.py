@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from ...base.addresses import port_of
 from ...base.identity import ProcessId, RankId
 from ...base.lazy_dataclass import dataclass
-from ...base.library_functions import Role, has_role
+from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Look, Syscall, Thread
 from ...base.rank_facts import RankFacts
 from .blocked_syscalls import list_awaited_pids
@@ -147,7 +147,7 @@ def merge_looks(looks: Sequence[Look]) -> ProcessSnapshot | None:
     kernel = None if handled else main_kernel(shown)
     main = with_stack.main
     frames = drop_signal_handlers(main.frames) if main else ()
-    spins = any(has_role(one.file, one.name, Role.SPINS_FOR_OTHERS) for one in frames)
+    spins = find_role(frames, Role.SPINS_FOR_OTHERS) is not None
     return ProcessSnapshot(
         look=last,
         frames=frames,
