@@ -66,6 +66,7 @@ def make_jobs(*commands: str, worlds: dict[int, tuple[int, int]] | None = None) 
             settings={"command": command.split()},
             stands_for={},
             beside_since=0.0,
+            began=time.monotonic() - 20 * STALL,
         )
         jobs.append(job)
     for job in jobs:
@@ -217,3 +218,13 @@ def test_two_jobs_that_have_the_same_ranks_are_two() -> None:
     for at, job in enumerate(jobs):
         spawn(job, 0, 1, 2, 3, first=100 * (at + 1))
     assert find(jobs[0]) is None
+
+
+def test_a_program_that_had_ended_before_another_one_began_is_none_beside_it() -> None:
+    """`python part.py --rank 0; python part.py --rank 1`: one after the other."""
+    jobs = make_jobs("python part.py --rank 0", "python part.py --rank 1")
+    first = jobs[0].members.by_rank[0]
+    first.left, first.left_at = True, jobs[1].began + STALL
+    assert find(jobs[1]) is not None
+    first.left_at = jobs[1].began - STALL
+    assert find(jobs[1]) is None
