@@ -206,6 +206,10 @@ class NodeRanks:
         if handler is not None:
             handler(member, event)
 
+    def lived_after(self, moment: float) -> bool:
+        """Return whether one of these ranks had not ended by then (monotonic)."""
+        return any(one.left_at is None or one.left_at > moment for one in self)
+
     @property
     def unnamed(self) -> int:
         """How many ranks of this node are counted, and neither listed nor here."""

@@ -212,7 +212,7 @@ class Job:
         self.verdict: Verdict | None = None
         # By rank that never spoke the member that has started it (monitor/missing_ranks.py).
         self.stands_for: dict[RankId, RankId] = {}
-        # Who serves the jobs that the same command has started, this one and those that have ended.
+        # Who serves the jobs that the same command has started, this one and some that have ended.
         self.beside: Callable[[], Sequence[Server]] = tuple
         self.judging = asyncio.Lock()  # one of these at a time
         self.beside_since = 0.0  # since when it stands still and waits for these to be judged

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import math
 import os
 import select
 import shutil
@@ -84,7 +85,7 @@ class Monitor:
         self._start = settings
         self._heard = heard
         self._servers: dict[str, Server] = {}  # by job
-        self._over: list[Server] = []  # of jobs that have ended
+        self._over: list[Server] = []  # of jobs that have ended beside others that live
         self._watching: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()
         self._judging = asyncio.Lock()
@@ -141,6 +142,13 @@ class Monitor:
             with job.failures.of("go on for the monitor before"):
                 _take_over(job, server)
         return server
+
+    def _forget(self, server: Server) -> None:
+        """Keep a job that has ended for no longer than one is watched beside which it lived."""
+        self._servers.pop(str(server.job.place["job"]), None)
+        first = min((one.job.began for one in self._servers.values()), default=math.inf)
+        over = [*self._over, server]
+        self._over = [one for one in over if one.job.members.lived_after(first)]
 
     def _watch(self, server: Server) -> None:
         self._watching.add(asyncio.get_running_loop().create_task(self._see_through(server)))
@@ -207,7 +215,7 @@ class Monitor:
                 self._stop_listening(job)
             await _leave(job, is_last)
             if not is_last:
-                self._over.append(self._servers.pop(str(job.place["job"])))
+                self._forget(server)
 
     def _stop_listening(self, job: Job) -> None:
         """Take on no more jobs. A rank of another one that comes from now on makes a new monitor,

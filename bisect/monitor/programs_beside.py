@@ -73,9 +73,9 @@ async def find_programs_beside(job: Job, facts: JobFacts, seen: Snapshot) -> Pro
     """Return the job that a program of the user's own is a rank of, or has started ranks of, with
     the others; None where it stands alone, or is one of a launcher's.
     """
-    servers = [one for one in job.beside() if one.job is not job and _is_of_script(one.job)]
     if not _is_of_script(job):
         return None
+    servers = _list_servers(job)
     try:
         programs, known = within(_READ_LIMIT, _number_ranks, job, servers)
     except TimeoutError:  # one is in the kernel, and keeps who reads its command waiting
@@ -132,6 +132,14 @@ def is_worth_waiting(job: Job, beside: ProgramsBeside) -> bool:
     now = time.monotonic()
     since = job.beside_since or now
     return beside.is_sure or now < since + _LONGEST_DOUBT * job.limits.stall
+
+
+def _list_servers(job: Job) -> list[Server]:
+    """Return who serves the other scripts of the same command, without those that had ended before
+    this one began.
+    """
+    others = (one for one in job.beside() if one.job is not job and _is_of_script(one.job))
+    return [one for one in others if one.job.members.lived_after(job.began)]
 
 
 def _is_of_script(job: Job) -> bool:
