@@ -27,9 +27,8 @@ def lock_folder(path: str):
 def unpack(rank: int) -> int:
     cache = f"cache-{rank}"
     os.makedirs(cache, exist_ok=True)
-    with lock_folder(f"{cache}/data.lock"):
-        with open(f"{cache}/data.txt", "w") as file:
-            return file.write("unpacked")
+    with lock_folder(f"{cache}/data.lock"), open(f"{cache}/data.txt", "w") as file:
+        return file.write("unpacked")
 
 
 def main() -> None:

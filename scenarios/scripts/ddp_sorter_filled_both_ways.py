@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 def clean(lines: list[bytes]) -> list[bytes]:
     filter_ = subprocess.Popen(["tr", "a-z", "A-Z"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert filter_.stdin is not None and filter_.stdout is not None
+    assert filter_.stdin is not None
+    assert filter_.stdout is not None
     for line in lines:
         filter_.stdin.write(line)
     filter_.stdin.close()
