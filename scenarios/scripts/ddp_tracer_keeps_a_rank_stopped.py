@@ -52,5 +52,5 @@ if __name__ == "__main__":
 # after = ["DDP ready", ""]
 # own_code = true
 # calls = ['.*']
-# causes = ["stopped", "waits-for-debugger"]
+# causes = ["stopped-by-debugger"]
 # ///
