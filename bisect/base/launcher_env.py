@@ -77,14 +77,20 @@ def number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def claimed(environ: Mapping[str, str], task_is_shell: bool) -> list[str]:
-    """Return the dialects in which the environment names a rank.
+    """Return the dialects in which the environment names a rank: where some say how many ranks there
+    are, those that do not are left out (a script that sets one variable for a library's sake).
 
     `task_is_shell`: the task of Slurm's that this process belongs to is a person's shell.
     """
     named = [name for name, words in DIALECTS.items() if number(environ, words.rank) is not None]
     if task_is_shell and environ.get("SLURM_JOB_NAME") in INTERACTIVE and "srun" in named:
         named.remove("srun")
-    return named
+    whole = [
+        name
+        for name in named
+        if not (size := DIALECTS[name].world_size) or number(environ, size) is not None
+    ]
+    return whole or named
 
 
 def starter(

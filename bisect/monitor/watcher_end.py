@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.words import format_count
 from ..evidence.process import exit_code, marked
 from ..front.watcher_socket import remove_watcher_socket
 from .ending import find_monitors, is_alive
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 MONITORS_LIMIT = 15.0  # seconds for monitors to write and leave once the launcher has ended
 OTHERS_LIMIT = 1.0  # the same, for monitors that have other ranks to watch
 CLIENT_LIMIT = 5.0  # seconds for a client of a scheduler to end after its tasks were ended
+MOST_SHOWN = 4  # pids of ranks that a command has left behind
 STOP_LIMIT = 10.0  # seconds for a launcher to end after it was told to
 
 
@@ -44,6 +47,17 @@ async def look_past_ranks(its: LauncherSupervisor, now: float) -> None:
     if lost and not (outside.moved() or its.has_ended or its.is_held()):
         judged, _ = await its.judge_here(outside, "still", at.stirred, lost)
         await its.close(outside, judged, is_to_end=False)
+
+
+def say_what_runs_on(status: int | None, pids: Collection[int], run_dirs: Sequence[str]) -> str:
+    """Return what is told of ranks that a command has left behind: they have these pids."""
+    ended = "has ended" if status is None else f"has ended with status {status}"
+    number = format_count(len(pids), "rank")
+    shown = ", ".join(map(str, sorted(pids)[:MOST_SHOWN])) + ", ..." * (len(pids) > MOST_SHOWN)
+    runs = "runs" if len(pids) == 1 else "run"
+    where = f": what comes of it is written to {run_dirs[-1]}" if run_dirs else ""
+    which = f"{number} that it started {runs} on (pid {shown})"
+    return f"The command {ended}; {which}, watched still{where}"
 
 
 class CommandEnd:
@@ -71,6 +85,7 @@ class CommandEnd:
         if self._its.verdict is None and (self._heard.failed or not self._heard.ranks or is_void):
             await self._write_unspoken(status)
         self._say_what_nobody_told(status)
+        self._say_what_runs_on(status)
         if self._around.answers and not self._around.expects_words and self._heard.run_dirs:
             from .watcher_report import print_verdict_as_json
 
@@ -102,6 +117,20 @@ class CommandEnd:
 
             shown = status if status > 0 else 128 - status
             print_line(f"The command ended with status {shown}, and no rank told of a failure")
+
+    def _say_what_runs_on(self, status: int | None) -> None:
+        """Say which ranks are there after the command has ended: those that a script has started
+        in the background are watched on, and nobody would know.
+        """
+        around = self._around
+        if around.expects_words or around.starter is not None or self._its.is_stopped:
+            return
+        ours = marked(OUTER_VARIABLE, self._listening.path)
+        left = {one.pid for one in self._heard.ranks.values()} & ours
+        if left:
+            from .watcher_report import print_line
+
+            print_line(say_what_runs_on(status, left, self._heard.run_dirs))
 
     async def _write_unspoken(self, status: int | None) -> None:
         from ..base.command_words import pipeline_of

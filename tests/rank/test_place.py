@@ -323,3 +323,11 @@ def test_a_console_script_is_named_as_one_types_it() -> None:
     own = ["/usr/bin/python3", "-m", "bisect", "--until", "model"]
     assert command_line(place, own) == ["python3", "-m", "bisect", "--until", "model"]
     assert command_line(place, []) == []
+
+
+def test_a_rank_without_a_size_gives_way_to_one_that_has_both() -> None:
+    """Scripts set the variable of another launcher for the sake of a library."""
+    whole = {"RANK": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    place = find_place({**whole, "OMPI_COMM_WORLD_RANK": "2"})
+    assert (place.rank, place.world_size) == (2, 4)
+    assert find_place({"OMPI_COMM_WORLD_RANK": "2"}).rank == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -280,3 +281,36 @@ def test_an_interrupted_lone_rank_ends_with_status_130(
     ended = job.end()
     check(ended, "interrupted", checkpoint="logs_directory")
     assert ended.status == 130
+
+
+# ---- a command that leaves its ranks behind --------------------------------------------------
+
+_WAITS = "import time, torch; open('up', 'a').close(); time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("behind", "says"),
+    [
+        (f'{sys.executable} -c "{_WAITS}" > /dev/null 2>&1 &\nlast=$!', True),
+        ("sleep 60 > /dev/null 2>&1 &\nlast=$!; touch up", False),
+    ],
+    ids=["a-rank", "a-program"],
+)
+def test_a_command_says_which_ranks_it_leaves_behind(
+    behind: str, says: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "job.sh").write_text(
+        f"{behind}\necho $last > pid; until [ -e up ]; do sleep 0.1; done\n"
+    )
+    run = [str(SCRIPTS / "hangbisect"), "run", "--stall", "50", "--run-dir", "run", "--"]
+    try:
+        with (tmp_path / "said").open("w") as file:
+            status = subprocess.run(
+                [*run, "bash", "job.sh"], cwd=tmp_path, stderr=file, timeout=DEADLINE
+            ).returncode
+    finally:
+        pid = int((tmp_path / "pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+    said = (tmp_path / "said").read_text()
+    assert status == 0, said
+    assert (f"1 rank that it started runs on (pid {pid}), watched still" in said) is says, said
