@@ -77,8 +77,8 @@ def number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 def claimed(environ: Mapping[str, str], task_is_shell: bool) -> list[str]:
-    """Return the dialects in which the environment names a rank: where some say how many ranks there
-    are, those that do not are left out (a script that sets one variable for a library's sake).
+    """Return the dialects in which the environment names a rank: where some say how many ranks
+    there are, those that do not are left out (a script sets one variable for a library's sake).
 
     `task_is_shell`: the task of Slurm's that this process belongs to is a person's shell.
     """

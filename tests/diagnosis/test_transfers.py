@@ -14,6 +14,7 @@ from hangbisect.base.process_facts import Frame, Look, Socket
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.collect.looks import classify_ranks
+from hangbisect.diagnosis.collectives.peer_calls import read_group
 from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
 from hangbisect.diagnosis.rank_connections import find_usual_receivers
 from hangbisect.diagnosis.snapshot import Snapshot
@@ -617,3 +618,20 @@ def test_where_several_get_as_much_or_connections_are_not_known_it_may_be_for_an
     unknown = [*ranks[:2], rank(2, hands_over(), host="n2"), ranks[3]]
     assert 2 not in find_usual_receivers(unknown)
     assert find_usual_receivers(ranks[:2]) == {}
+
+
+def test_of_collectives_in_one_another_the_outermost_tells_the_group() -> None:
+    """gather_object() hands the default group on by its name."""
+    wrapper = "_exception_logger.<locals>.wrapper SP/torch/distributed/c10d_logger.py:83"
+    gathers = look(
+        *(f"all_gather {C10D}:4287", wrapper, f"gather_object {C10D}:3631", wrapper),
+        *(
+            "_DistWrapper.gather_object SP/torch/distributed/checkpoint/utils.py:135",
+            "f train.py:1",
+        ),
+    )
+    given_group, none_given = (("group", "given"),), (("group", "None"),)
+    assert read_group(within(gathers, (), given_group, (), none_given).threads[0].frames) == (
+        "default"
+    )
+    assert read_group(within(gathers, (), none_given, (), given_group).threads[0].frames) == "given"

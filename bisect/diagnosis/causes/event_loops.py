@@ -15,6 +15,8 @@ from .signs import format_place
 from .threads import RESULT, find_side_threads, no_other_thread_works
 
 _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
+_TAKES_RESULTS = (r"concurrent/futures/process\.py", "process_result_item|run")
+_CALLS_BACK = (r"concurrent/futures/_base\.py", "_invoke_callbacks")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SHORT = 5.0  # seconds: what sleeps for less looks again and again
 _SELECTS = r"/selectors\.py"
@@ -26,8 +28,10 @@ _FEWEST_PEERS = 2  # ranks of a job
 
 def _waits_for_a_result(scene: Scene) -> Found | None:
     """A rank waits for the result of a task in a pool of threads; or its event loop for what its
-    threads are to give, as nothing else can wake it.
+    threads are to give, as nothing else can wake it; or a callback of a pool of processes does.
     """
+    if (callback := _find_waiting_callback(scene)) is not None:
+        return Found(f'its thread "{callback.name}" waits in Future.result')
     frame = scene.frame(*RESULT)
     if frame is not None:
         return Found(f"it waits in {format_frame(frame)}")
@@ -38,8 +42,35 @@ def _waits_for_a_result(scene: Scene) -> Found | None:
     return Found(f"{loop.sentence}, and only its own threads can wake it", doubtful=True)
 
 
+def _find_waiting_callback(scene: Scene) -> Thread | None:
+    """Return the thread that takes the results of a pool of processes, if a callback of one result
+    waits on it for another: nobody takes that (_ExecutorManagerThread, concurrent/futures/
+    process.py).
+    """
+    for thread in find_side_threads(scene):
+        takes = find_frame(thread.frames, *_TAKES_RESULTS) is not None
+        calls_back = find_frame(thread.frames, *_CALLS_BACK) is not None
+        if takes and calls_back and find_frame(thread.frames, *RESULT) is not None:
+            return thread
+    return None
+
+
+def _name_place(thread: Thread, otherwise: str) -> str:
+    frame = next((f for f in thread.frames if frame_owner(f, "") == "user"), None)
+    return format_frame(frame) if frame is not None else otherwise
+
+
 def _pool_waits_for_results(scene: Scene) -> Found | None:
-    """Every thread of the pool waits for the result of another task."""
+    """Every thread of the pool waits for the result of another task, or the one thread that takes
+    the results of its processes does.
+    """
+    if (callback := _find_waiting_callback(scene)) is not None:
+        where = _name_place(callback, "a callback")
+        words = (
+            f"the only thread that takes results of the pool's processes is in the callback {where}"
+        )
+        why = "is a callback on the only thread that takes the results of the pool"
+        return Found(words, {"place": where, "reason": why})
     pool = [t for t in find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
     waiting = [t for t in pool if find_frame(t.frames, *RESULT) is not None]
     there = scene.view.threads if scene.view is not None else ()
@@ -47,12 +78,14 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
     pools = {_name_pool(thread) for thread in waiting}
     if not pool or len(waiting) < len(pool) or any(_name_pool(one) in pools for one in idle):
         return None
-    frame = next((f for f in waiting[0].frames if frame_owner(f, "") == "user"), None)
-    where = format_frame(frame) if frame is not None else "a task"
+    where = _name_place(waiting[0], "a task")
     count = len(pool)
     wait = "wait" if count > 1 else "waits"
+    why = "is a task, and no thread is free to begin another: all threads of the pool wait so"
     words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
-    return Found(f"{words} of the pool {wait} for another task in {where}", {"place": where})
+    return Found(
+        f"{words} of the pool {wait} for another task in {where}", {"place": where, "reason": why}
+    )
 
 
 def _name_pool(thread: Thread) -> str:
@@ -159,13 +192,12 @@ def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
 CAUSES = (
     KnownCause(
         id="pool-waits-for-itself",
-        title="a task in a pool of threads waits for another task of the same pool",
+        title="a task or a callback of a pool waits for another task of the same pool",
         signs=(need(_waits_for_a_result, 0.35), need(_pool_waits_for_results, 0.65)),
-        why="In {place} a task waits for another one that no thread is free to begin: all threads "
-        "of the pool wait so.",
+        why="What waits in {place} for another task {reason}.",
         avoid=(
             "a second pool for what tasks wait for, or more threads than tasks that wait",
-            "give all tasks to the pool from outside, and wait there",
+            "give all tasks to the pool from outside, and wait there, not in a callback",
         ),
         references=(
             "https://docs.python.org/3/library/concurrent.futures.html#threadpoolexecutor",

@@ -149,16 +149,19 @@ def _list_torch_frames(frames: Iterable[Frame]) -> list[Frame]:
 
 def read_group(frames: Iterable[Frame]) -> GivenGroup:
     """Return whether the collective in which a thread stands goes over the default group, which has
-    all ranks, or over one that was given to it, which may have some; "" if that is not known.
+    all ranks, or over one that was given to it, which may have some; "" if that is not known. Of
+    collectives in one another, innermost first, the outermost tells: gather_object() hands the
+    default group to all_gather() by its name (torch/distributed/distributed_c10d.py).
     """
     return _read_group(_list_torch_frames(frames))
 
 
 def _read_group(frames: Iterable[Frame]) -> GivenGroup:
     groups = [dict(f.locals).get("group", "") for f in frames if f.file.endswith(C10D_WRAPPER)]
-    if GROUP_GIVEN in groups:
-        return "given"
-    return "default" if GROUP_NOT_GIVEN in groups else ""
+    told = [one for one in groups if one in (GROUP_GIVEN, GROUP_NOT_GIVEN)]
+    if not told:
+        return ""
+    return "given" if told[-1] == GROUP_GIVEN else "default"
 
 
 def are_paired(a: RankId, b: RankId, transfers: Mapping[RankId, Transfer]) -> bool:

@@ -651,6 +651,23 @@ def test_an_event_loop_whose_own_threads_all_wait_for_results_is_kept_by_them() 
     assert "pool-waits-for-itself" not in causes_of((facts, [first(waits), *others]))
 
 
+IN_A_CALLBACK = (
+    *ALL_IN_RESULT[:3],
+    "Future._invoke_callbacks STD/concurrent/futures/_base.py:340",
+    "_ExecutorManagerThread.process_result_item STD/concurrent/futures/process.py:462",
+)
+
+
+def test_a_callback_of_a_pool_of_processes_keeps_the_results_from_itself() -> None:
+    waits = look("Condition.wait STD/threading.py:327", "main train.py:28", args=FOREVER)
+    found = causes_of((job(), [first(beside(waits, ("Thread-1", IN_A_CALLBACK))), held(1)]))
+    assert next(iter(found)) == "pool-waits-for-itself"
+    assert "callback handle (serve.py:25)" in " ".join(found["pool-waits-for-itself"].matched)
+    idle = ("wait STD/multiprocessing/connection.py:947", IN_A_CALLBACK[-1])
+    found = causes_of((job(), [first(beside(waits, ("Thread-1", idle))), held(1)]))
+    assert "pool-waits-for-itself" not in found
+
+
 def test_a_child_that_waits_for_its_rank_in_turn_gives_it_nothing() -> None:
     sends = receives(0, unix(100))
     engine = replace(sends, pid=300, ppid=100, name="engine")
