@@ -45,7 +45,7 @@ if __name__ == "__main__":
 # culprits = [[1], [0, 1]]
 # waiting = [2]
 # steps = ["script", "training"]
-# after = [""]
+# after = ["", "MPI ready"]
 # own_code = true
 # busy = true
 # calls = ['fetch_part', 'Recv', 'main']
