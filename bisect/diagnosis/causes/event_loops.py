@@ -27,8 +27,8 @@ _FEWEST_PEERS = 2  # ranks of a job
 
 
 def _waits_for_a_result(scene: Scene) -> Found | None:
-    """A rank waits for the result of a task in a pool of threads; or its event loop for what its
-    threads are to give, as nothing else can wake it; or a callback of a pool of processes does.
+    """A rank waits for the result of a task in a pool; or its event loop for what its threads are
+    to give, as nothing else can wake it; or a callback does.
     """
     if (callback := _find_waiting_callback(scene)) is not None:
         return Found(f'its thread "{callback.name}" waits in Future.result')
@@ -61,8 +61,8 @@ def _name_place(thread: Thread, otherwise: str) -> str:
 
 
 def _pool_waits_for_results(scene: Scene) -> Found | None:
-    """Every thread of the pool waits for the result of another task, or the one thread that takes
-    the results of its processes does.
+    """Every thread of the pool waits for the result of another task, or a callback on the thread
+    that takes the results of its processes does.
     """
     if (callback := _find_waiting_callback(scene)) is not None:
         where = _name_place(callback, "a callback")
