@@ -49,7 +49,7 @@ async def look_past_ranks(its: LauncherSupervisor, now: float) -> None:
         await its.close(outside, judged, is_to_end=False)
 
 
-def say_what_runs_on(status: int | None, pids: Collection[int], run_dirs: Sequence[str]) -> str:
+def describe_left_ranks(status: int | None, pids: Collection[int], run_dirs: Sequence[str]) -> str:
     """Return what is told of ranks that a command has left behind: they have these pids."""
     ended = "has ended" if status is None else f"has ended with status {status}"
     number = format_count(len(pids), "rank")
@@ -130,7 +130,7 @@ class CommandEnd:
         if left:
             from .watcher_report import print_line
 
-            print_line(say_what_runs_on(status, left, self._heard.run_dirs))
+            print_line(describe_left_ranks(status, left, self._heard.run_dirs))
 
     async def _write_unspoken(self, status: int | None) -> None:
         from ..base.command_words import pipeline_of

@@ -55,6 +55,11 @@ def _find_waiting_callback(scene: Scene) -> Thread | None:
     return None
 
 
+def _is_of_a_pool(thread: Thread) -> bool:
+    """Return whether a thread is one of a pool of threads, or takes the results of processes."""
+    return any(find_frame(thread.frames, *one) for one in (_POOL_THREAD, _TAKES_RESULTS))
+
+
 def _name_place(thread: Thread, otherwise: str) -> str:
     frame = next((f for f in thread.frames if frame_owner(f, "") == "user"), None)
     return format_frame(frame) if frame is not None else otherwise
@@ -70,7 +75,9 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
             f"the only thread that takes results of the pool's processes is in the callback {where}"
         )
         why = "is a callback on the only thread that takes the results of the pool"
-        return Found(words, {"place": where, "reason": why})
+        others = scene.view.threads if scene.view is not None else ()
+        doubtful = any(_is_of_a_pool(one) for one in others if one is not callback)
+        return Found(words, {"place": where, "reason": why}, doubtful=doubtful)
     pool = [t for t in find_side_threads(scene) if find_frame(t.frames, *_POOL_THREAD) is not None]
     waiting = [t for t in pool if find_frame(t.frames, *RESULT) is not None]
     there = scene.view.threads if scene.view is not None else ()

@@ -663,7 +663,11 @@ def test_a_callback_of_a_pool_of_processes_keeps_the_results_from_itself() -> No
     found = causes_of((job(), [first(beside(waits, ("Thread-1", IN_A_CALLBACK))), held(1)]))
     assert next(iter(found)) == "pool-waits-for-itself"
     assert "callback handle (serve.py:25)" in " ".join(found["pool-waits-for-itself"].matched)
+    assert found["pool-waits-for-itself"].level != "guess"
     idle = ("wait STD/multiprocessing/connection.py:947", IN_A_CALLBACK[-1])
+    two = beside(waits, ("Thread-1", IN_A_CALLBACK), ("Thread-2", idle))
+    found = causes_of((job(), [first(two), held(1)]))
+    assert found["pool-waits-for-itself"].level == "guess", "the other pool may be meant"
     found = causes_of((job(), [first(beside(waits, ("Thread-1", idle))), held(1)]))
     assert "pool-waits-for-itself" not in found
 
