@@ -5,10 +5,12 @@ both workers are idle, and the main thread waits for the first callback's event.
 """
 
 import threading
+import time
 from concurrent.futures import Future, ProcessPoolExecutor
 
 
 def tokenize(number: int) -> int:
+    time.sleep(0.5)
     return number * 2
 
 
