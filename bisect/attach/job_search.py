@@ -34,7 +34,7 @@ from .processes import (
     processes_below,
     read_processes,
 )
-from .ranks import ranks_from_environment, replace_supervisors
+from .ranks import Rank, ranks_from_environment, replace_supervisors
 from .ranks_by_stack import (
     MOST,
     find_candidates,
@@ -43,6 +43,8 @@ from .ranks_by_stack import (
     read_ranks_from_stacks,
     waits_for_what_it_started,
 )
+
+_INIT = 1  # the pid of a machine's or a container's first process, which takes in orphans
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     ranks = replace_supervisors(processes, ranks_from_environment(processes, spared), has_library)
     silent = find_candidates(processes, ranks, spared)
     lone = _find_lone_pythons(
-        processes, {r.pid for r in ranks} | {r.launcher or 0 for r in ranks}, spared
+        processes, {r.pid for r in ranks} | _find_rank_starters(processes, ranks), spared
     )
     asked = dict.fromkeys([*(one.pid for one in silent), *lone])
     looks = await look_for_ranks(list(asked)) if asked else {}
@@ -104,6 +106,15 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
 def _still_lives(one: Process) -> bool:
     about = read_stat(one.pid)
     return about is not None and about.started == one.started and about.state not in "ZX"
+
+
+def _find_rank_starters(processes: ProcessTable, ranks: Collection[Rank]) -> set[int]:
+    """Return who has started ranks. The init process has, if it is a launcher in a container; else
+    it has taken in ranks whose starter has ended, and what else it started is none of theirs.
+    """
+    starters = {rank.launcher for rank in ranks if rank.launcher}
+    init = processes.get(_INIT)
+    return starters if init is not None and init.launcher else starters - {_INIT}
 
 
 def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int]) -> list[int]:

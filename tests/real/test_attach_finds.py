@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -104,6 +106,21 @@ def test_two_scripts_are_two_jobs(start: Start, checkout: Path, tmp_path: Path) 
     scripts = [start_script(start, tmp_path, "forked", f"{name}.py") for name in "ab"]
     found = jobs_of(start, checkout, *(one.pid for one in scripts))
     assert sorted(found) == sorted([([one.pid], 1) for one in scripts])
+
+
+def test_a_script_is_a_job_beside_a_rank_whose_starter_has_ended(
+    start: Start, checkout: Path, tmp_path: Path
+) -> None:
+    script = start_script(start, tmp_path, "alone")
+    rank = "RANK=2 WORLD_SIZE=4 MASTER_PORT=1 MASTER_ADDR=127.0.0.1 exec"
+    left = f"({rank} {sys.executable} {tmp_path / 'train.py'} {tmp_path / 'libtorch_cpu.so'})"
+    shell = start("sh", "-c", f"{left} > {tmp_path / 'said'} 2>&1 & echo $!")
+    orphan = int(shell.communicate(timeout=DEADLINE)[0])
+    try:
+        found = jobs_of(start, checkout, script.pid, orphan)
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+    assert sorted(found) == sorted([([script.pid], 1), ([orphan], 1)])
 
 
 def test_two_ranks_with_workers_are_one_job(start: Start, checkout: Path, tmp_path: Path) -> None:
