@@ -125,9 +125,8 @@ class CommandEnd:
         around = self._around
         if around.expects_words or around.starter is not None or self._its.is_stopped:
             return
-        ours = marked(OUTER_VARIABLE, self._listening.path)
-        left = {one.pid for one in self._heard.ranks.values()} & ours
-        if left:
+        alive = {one.pid for one in self._heard.ranks.values() if is_alive(one.pid)}
+        if left := alive and alive & marked(OUTER_VARIABLE, self._listening.path):
             from .watcher_report import print_line
 
             print_line(describe_left_ranks(status, left, self._heard.run_dirs))
