@@ -74,7 +74,7 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
         words = (
             f"the only thread that takes results of the pool's processes is in the callback {where}"
         )
-        why = "is a callback on the only thread that takes the results of the pool"
+        why = "that is a callback, on the only thread that takes the results of the pool"
         others = scene.view.threads if scene.view is not None else ()
         doubtful = any(_is_of_a_pool(one) for one in others if one is not callback)
         return Found(words, {"place": where, "reason": why}, doubtful=doubtful)
@@ -88,7 +88,7 @@ def _pool_waits_for_results(scene: Scene) -> Found | None:
     where = _name_place(waiting[0], "a task")
     count = len(pool)
     wait = "wait" if count > 1 else "waits"
-    why = "is a task, and no thread is free to begin another: all threads of the pool wait so"
+    why = "no thread is free to begin it, as all threads of the pool wait so"
     words = f"{'all ' if count > 1 else 'the only '}{count} thread{'s' if count > 1 else ''}"
     return Found(
         f"{words} of the pool {wait} for another task in {where}", {"place": where, "reason": why}
@@ -201,7 +201,7 @@ CAUSES = (
         id="pool-waits-for-itself",
         title="a task or a callback of a pool waits for another task of the same pool",
         signs=(need(_waits_for_a_result, 0.35), need(_pool_waits_for_results, 0.65)),
-        why="What waits in {place} for another task {reason}.",
+        why="In {place} it waits for another task of the same pool that cannot end: {reason}.",
         avoid=(
             "a second pool for what tasks wait for, or more threads than tasks that wait",
             "give all tasks to the pool from outside, and wait there, not in a callback",
