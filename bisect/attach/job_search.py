@@ -34,7 +34,7 @@ from .processes import (
     processes_below,
     read_processes,
 )
-from .ranks import Rank, ranks_from_environment, replace_supervisors
+from .ranks import ranks_from_environment, replace_supervisors
 from .ranks_by_stack import (
     MOST,
     find_candidates,
@@ -43,8 +43,6 @@ from .ranks_by_stack import (
     read_ranks_from_stacks,
     waits_for_what_it_started,
 )
-
-_INIT = 1  # the pid of a machine's or a container's first process, which takes in orphans
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,8 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
     spared = find_own_processes(processes) - set(pids)
     ranks = replace_supervisors(processes, ranks_from_environment(processes, spared), has_library)
     silent = find_candidates(processes, ranks, spared)
-    lone = _find_lone_pythons(
-        processes, {r.pid for r in ranks} | _find_rank_starters(processes, ranks), spared
-    )
+    starters = {rank.launcher for rank in ranks if rank.launcher}  # of an orphan there is none
+    lone = _find_lone_pythons(processes, {rank.pid for rank in ranks} | starters, spared)
     asked = dict.fromkeys([*(one.pid for one in silent), *lone])
     looks = await look_for_ranks(list(asked)) if asked else {}
     late = [pid for pid in asked if pid not in looks or not looks[pid].threads]
@@ -106,15 +103,6 @@ async def find_jobs(pids: Sequence[int] = (), limit: float = TABLE_LIMIT) -> Fou
 def _still_lives(one: Process) -> bool:
     about = read_stat(one.pid)
     return about is not None and about.started == one.started and about.state not in "ZX"
-
-
-def _find_rank_starters(processes: ProcessTable, ranks: Collection[Rank]) -> set[int]:
-    """Return who has started ranks. The init process has, if it is a launcher in a container; else
-    it has taken in ranks whose starter has ended, and what else it started is none of theirs.
-    """
-    starters = {rank.launcher for rank in ranks if rank.launcher}
-    init = processes.get(_INIT)
-    return starters if init is not None and init.launcher else starters - {_INIT}
 
 
 def _find_lone_pythons(processes: ProcessTable, ranks: set[int], spared: set[int]) -> list[int]:
