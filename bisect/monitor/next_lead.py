@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ..link.channel import Address, Credentials
+from ..link.channel import Address, Channel, Credentials, open_channel
 from ..link.lead import LEASE, Lead
 from ..link.messages import NodeWord
 from ..link.node import NodeLink, open_lead
@@ -26,7 +26,9 @@ LIMIT = 24.0  # seconds from the lead's last word for another one to be found
 _TURN = 4.0  # seconds left to each node before this one: two looks at a host that is dead
 _MOST_TURNS = 4
 _GATHER = 6.0  # seconds for the others to have found us: two looks, as for a turn, and load
+_FOR_ONE_BEFORE = 12.0  # seconds more, where one before us is there: three turns that it is late
 _GIVE_WAY_EVERY = 2.0
+_ANSWER_LIMIT = 1.0  # seconds
 
 
 class FirstLead(Protocol):
@@ -64,6 +66,7 @@ class NextLead:
         self._waits_since = 0.0  # with others, for a first lead
         self._lead: Lead | None = None
         self._began = float("-inf")
+        self._is_one_before_there = False  # and does not lead
         self._found_nobody = float("-inf")  # the lead's last word, where we looked in our turn
         self._giving_way: asyncio.Task[None] | None = None
 
@@ -108,10 +111,16 @@ class NextLead:
         return _list_ports([*before, *([own] if self._lead else [])], ports)
 
     async def wait_for_others(self) -> None:
-        """Wait, where this node has just begun to lead, until the others can have joined it."""
-        lead, until = self._lead, self._began + _GATHER
-        while lead is not None and time.monotonic() < until:
+        """Wait, where this node has just begun to lead, until the others can have joined it, or one
+        before it, which may be late, leads; where it has given way, until it is led itself.
+        """
+        while self._lead is not None:
+            more = _FOR_ONE_BEFORE if self._is_one_before_there else 0.0
+            if time.monotonic() > self._began + _GATHER + more:
+                return
             await asyncio.sleep(0.1)
+        if self._giving_way is not None:
+            await self._link.wait_until_led(_GATHER)
 
     async def end(self) -> None:
         """Lead no longer, and leave nothing behind."""
@@ -149,10 +158,22 @@ class NextLead:
             with contextlib.suppress(OSError, TimeoutError):
                 first, credentials = await self._first.find_first()
                 found, _ = await open_lead([*first, *places], credentials, follows=False)
+                self._is_one_before_there = found is None and await _is_one_there(places)
         found.close()
         if self._lead is not None:
             self._lead.abandon()
         self._lead = None
+
+
+async def _is_one_there(places: Sequence[Address]) -> bool:
+    """Return whether the host of one of these places answers, by a refusal: nobody leads there."""
+    firsts = dict(reversed(places))
+    tries = [open_channel(host, port, _ANSWER_LIMIT) for host, port in firsts.items()]
+    found = await asyncio.gather(*tries, return_exceptions=True)
+    for one in found:
+        if isinstance(one, Channel):
+            one.close()
+    return any(isinstance(one, ConnectionRefusedError) for one in found)
 
 
 def _list_ports(words: Sequence[NodeWord], ports: Sequence[int]) -> list[Address]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import time
@@ -15,6 +16,7 @@ from hangbisect.link.lead import LEASE, Lead
 from hangbisect.link.messages import encode
 from hangbisect.link.node import open_lead
 from hangbisect.link.signposts import Signpost
+from hangbisect.monitor import lead_address, next_lead
 from hangbisect.monitor.next_lead import NextLead
 
 from .test_star import OURS, Star, join_of, report_of, run, star, until
@@ -147,6 +149,87 @@ def test_whoever_is_first_of_those_left_leads_and_the_others_look_there() -> Non
             assert len(first.made) == 1  # it is not its turn yet
 
     run(test())
+
+
+async def lead_as_second(made: Star, first: First, port: int) -> NextLead:
+    """Return the part of a node that has begun to lead, before which another one is to at a port of
+    127.0.0.2.
+    """
+    link = made.node(1)
+    other = made.node(0)
+    await until(lambda: len(link.others) == 2 and other.is_led)
+    made.lead.abandon()
+    await until(lambda: not link.is_connected)
+    places = {"0": "127.0.0.2", "1": "127.0.0.3"}
+    link.others = {
+        name: (heard, replace(word, address=places[name]))
+        for name, (heard, word) in link.others.items()
+    }
+    link.was_led, link._heard = True, time.monotonic() - 3 * LEASE
+    first.list_ports = lambda: [port]  # type: ignore[method-assign]
+    second = NextLead(link, first, None, print)
+    while not first.made:
+        await second.find()
+        await asyncio.sleep(0.05)
+    return second
+
+
+def test_who_leads_waits_longer_for_one_before_it_whose_host_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A host that refuses a connection lives: its monitor may be late, and leads then."""
+    monkeypatch.setattr(lead_address, "is_loopback", lambda address: False)
+    monkeypatch.setattr(next_lead, "_GATHER", 0.5)
+    monkeypatch.setattr(next_lead, "_FOR_ONE_BEFORE", 3.0)
+    monkeypatch.setattr(next_lead, "_GIVE_WAY_EVERY", 0.2)
+
+    async def test() -> None:
+        async with star() as made:
+            with socket.socket() as reserved:  # nobody listens there
+                reserved.bind(("127.0.0.2", 0))
+                first = First()
+                second = await lead_as_second(made, first, reserved.getsockname()[1])
+                waits = asyncio.create_task(second.wait_for_others())
+                await asyncio.sleep(1.0)
+                assert not waits.done()
+                await asyncio.wait_for(waits, 20.0)  # and not for ever
+                await second.end()
+
+    run(test())
+
+
+def test_who_gives_way_waits_until_it_is_led(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would tell a verdict of its own beside that of the lead to which it gave way."""
+    monkeypatch.setattr(lead_address, "is_loopback", lambda address: False)
+    monkeypatch.setattr(next_lead, "_GIVE_WAY_EVERY", 0.2)
+
+    async def test() -> None:
+        async with star() as made, star() as other:
+            post = await asyncio.start_server(
+                lambda reader, writer: forward(reader, writer, other.port), "127.0.0.2", 0
+            )
+            port = post.sockets[0].getsockname()[1]
+            second = await lead_as_second(made, First(), port)
+            await until(lambda: second._lead is None)
+            made.port = other.port
+            await asyncio.wait_for(second.wait_for_others(), 20.0)
+            assert second._link.is_led
+            await second.end()
+            post.close()
+
+    run(test())
+
+
+async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+    """Hand on what comes, both ways."""
+    there, back = await asyncio.open_connection("127.0.0.1", port)
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(1 << 16):
+            target.write(data)
+        target.close()
+
+    await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
 
 
 def test_what_is_said_on_the_link_goes_in_short_segments() -> None:
