@@ -62,14 +62,22 @@ def mask_lines(text: str) -> str:
 
 
 def mask_values(value: Any) -> Any:
-    """Return JSON with each of its texts masked."""
+    """Return JSON with each of its texts masked; a list of texts may be a command, and the name of
+    a text may tell that it is a secret.
+    """
     if isinstance(value, str):
         return mask_text(value)
     if isinstance(value, dict):
-        return {mask_values(key): mask_values(item) for key, item in value.items()}
+        return {mask_values(name): _mask_named(name, item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [mask_values(item) for item in value]
+        is_command = len(value) > 1 and all(isinstance(item, str) for item in value)
+        return mask_command(value) if is_command else [mask_values(item) for item in value]
     return value
+
+
+def _mask_named(name: Any, value: Any) -> Any:
+    is_secret = isinstance(name, str) and isinstance(value, str) and _is_told_secret(name, value)
+    return MASK if is_secret else mask_values(value)
 
 
 def mask_command(words: Iterable[str]) -> list[str]:
