@@ -245,6 +245,14 @@ class Credentials:
         """Return whether the other side can be shown that we are of the same user."""
         return self.has_token or self.by_munge
 
+    def of_listener(self) -> Credentials:
+        """Return what who listens proves: where munge alone tells who a node is, a token that
+        nobody is to have.
+        """
+        if self.by_munge and not self.has_token:
+            return replace(self, token=secrets.token_bytes())
+        return self
+
     def prove(self, who: str, nonces: bytes) -> bytes:
         """Return the proof of one side, or a key: `who` says which."""
         proved = nonces + self.job.encode()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -32,8 +31,11 @@ from .channel import (
 from .messages import (
     FROM_NODE,
     PARTS_OF_REPORTS,
+    AtBarrier,
+    Barriers,
     Beat,
     Digest,
+    Done,
     Echo,
     Join,
     Judged,
@@ -49,6 +51,7 @@ from .messages import (
     encode,
     list_ranks,
 )
+from .node_barriers import NodeBarriers
 from .reports import Reports, ToldRanks
 
 # Seconds; of more nodes than this it is so many beats in a second, as each is answered: a beat of
@@ -67,6 +70,7 @@ _MOST_SAID = 40  # sentences, each once
 # of so many with each. To 1,250 nodes that is 2.6 MB/s; all of them every five beats were 40 MB/s.
 _ROSTER_BEATS, _WORDS_OF_BEAT = 5, 16
 _FEW_NODES = 64  # so many hear at once of one that comes: it goes to each of them
+_MOST_DONE = 64  # things for which ranks of other nodes wait
 _ANSWERS_EVERY = 0.05  # seconds between two looks at who has answered
 
 
@@ -138,7 +142,7 @@ class Lead:
         self, credentials: Credentials, host: str, judge: Judge, say: Callable[[str], None]
     ) -> None:
         """`judge` makes the verdict; `say` tells a person. Nothing is heard before listen()."""
-        self._credentials, self._host = make_own(credentials), host
+        self._credentials, self._host = credentials.of_listener(), host
         self._judge, self._say = judge, say
         self._peers: dict[str, Peer] = {}  # by name of the node
         self._owners: dict[int, Peer] = {}  # by rank: the node that came with it last
@@ -154,6 +158,9 @@ class Lead:
         self._inquiry = 0
         self._inquiring: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._barriers = NodeBarriers()
+        self._done: list[str] = []  # for which ranks of other nodes may wait
+        self.on_opened: Callable[[Sequence[tuple[Join, AtBarrier]]], None] = lambda arrived: None
         self._beating: asyncio.Task[None] | None = None
 
     async def listen(self, address: str, port: int) -> int:
@@ -236,6 +243,7 @@ class Lead:
                 peer.channel = None
                 self._reports.end(peer.join.node)
                 self._changed.set()
+                self._move_barrier()
 
     def _make_room(self) -> None:
         while len(self._unknown) >= MOST_UNKNOWN:
@@ -285,6 +293,10 @@ class Lead:
             self._tell(f"{format_ranks(sorted(doubles))} of {peer.name} {are} on {first} already")
         self._changed.set()
         self._say_if_all_are_there(now)
+        self._barriers.forget(join.node)
+        self._move_barrier()
+        for what in self._done:
+            self._send(peer, Done(what))
         return peer
 
     @property
@@ -330,6 +342,13 @@ class Lead:
             peer.word = describe_rank_words(said.ranks)
         elif isinstance(said, Echo):
             self._note_clock(peer, said)
+        elif isinstance(said, AtBarrier):
+            if self._barriers.note(peer.join.node, said):
+                self._move_barrier()
+        elif isinstance(said, Done):
+            if said.what not in self._done and len(self._done) < _MOST_DONE:
+                self._done.append(said.what)
+                self._send_all(said)
         elif isinstance(said, (Report, RankLooks, LookDetails)):
             self._reports.hear(peer.join.node, said)
         elif isinstance(said, Leave):
@@ -357,6 +376,17 @@ class Lead:
         self._changed.set()
         if report.asks and (self._inquiring is None or self._inquiring.done()):
             self._inquiring = asyncio.create_task(self._inquire(peer))
+
+    def _move_barrier(self) -> None:
+        """Tell all nodes which checkpoint each of them has reached, once that has changed."""
+        now = time.monotonic()
+        is_whole = self.are_all_there and all(p.is_heard(now) for p in self._peers.values())
+        before = self._barriers.opened
+        if self._barriers.move(self._peers if is_whole else ()):
+            self._send_all(Barriers(self._barriers.opened))
+            if self._barriers.opened > before >= 0:  # else each node has said so of its own
+                arrived = self._barriers.list_arrived()
+                self.on_opened([(self._peers[n].join, at) for n, at in arrived.items()])
 
     def _give_up(self, node: str, error: Refused) -> None:
         """Hear a node no more whose report cannot be read."""
@@ -453,7 +483,9 @@ class Lead:
         count = 0
         while True:
             now, every = time.monotonic(), max(BEAT_EVERY, len(self._peers) / _BEATS_IN_A_SECOND)
-            self._send_all(Beat(now, self._list_nodes(now, self._choose_nodes(count)), every))
+            told = self._list_nodes(now, self._choose_nodes(count))
+            behind = self._barriers.list_behind({n: p.name for n, p in self._peers.items()})
+            self._send_all(Beat(now, told, every, behind))
             for peer in [*self._peers.values()]:
                 peer.lease = lease_of(every)
                 if not (peer.left or peer.is_missed or peer.is_heard(now)):
@@ -461,6 +493,7 @@ class Lead:
                     word = f" (its last word: {peer.word})" if peer.word else ""
                     self._tell(f"{peer.name} is not heard any more{word}")
                     self._changed.set()
+                    self._move_barrier()
             count += 1
             await asyncio.sleep(every)
 
@@ -491,15 +524,6 @@ class Lead:
             for channel in self._list_channels():
                 with contextlib.suppress(OSError):
                     channel.send_body(body)
-
-
-def make_own(credentials: Credentials) -> Credentials:
-    """Return what who listens proves: where munge alone tells who a node is, a token that nobody is
-    to have.
-    """
-    if credentials.by_munge and not credentials.has_token:
-        return replace(credentials, token=secrets.token_bytes())
-    return credentials
 
 
 def _is_its_own(rank: object, join: Join) -> bool:

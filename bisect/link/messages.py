@@ -18,6 +18,7 @@ from .channel import Message, Refused
 
 _MOST_RANKS = 1 << 16  # of a node
 _LONGEST_NAME = 256  # characters
+_MOST_CHECKPOINTS = 1 << 16
 _MOST_SECONDS = 60.0  # from one beat to the next
 
 RankState = Literal["runs", "held", "left", "failed"]
@@ -112,6 +113,22 @@ class LookDetails:
 
 
 @dataclass(frozen=True)
+class AtBarrier:
+    """All ranks of a node have reached a checkpoint, and are held there for those of the others."""
+
+    number: int  # 0: no checkpoint yet; -1: it holds its ranks no more
+    first: float = 0.0  # seconds since its ranks started in which the first one came, and the last
+    last: float = 0.0
+
+
+@dataclass(frozen=True)
+class Done:
+    """Rank 0 is through with what others wait for; told to the lead, and by it to all."""
+
+    what: str
+
+
+@dataclass(frozen=True)
 class Leave:
     """A node, or the lead, watches no longer, or ends."""
 
@@ -140,6 +157,14 @@ class Beat:
     at: float
     nodes: tuple[NodeWord, ...] | None = None
     every: float = 1.0  # seconds until the next one; more where there are thousands of nodes
+    behind: tuple[str, ...] = ()  # hosts, some of them, for which others are held in a barrier
+
+
+@dataclass(frozen=True)
+class Barriers:
+    """The last checkpoint that all nodes have reached: behind later ones each holds its ranks."""
+
+    opened: int  # -1: no node is to wait for another one
 
 
 @dataclass(frozen=True)
@@ -175,8 +200,8 @@ class Judged:
 
 # ---- there and back ------------------------------------------------------------------------------
 
-FromNode = Join | Digest | Echo | Report | RankLooks | LookDetails | Leave
-Said = FromNode | Beat | LookNow | WantDetails | Judged
+FromNode = Join | Digest | Echo | Report | RankLooks | LookDetails | AtBarrier | Done | Leave
+Said = FromNode | Beat | Barriers | LookNow | WantDetails | Judged
 KINDS: dict[str, type] = {
     "join": Join,
     "digest": Digest,
@@ -184,15 +209,18 @@ KINDS: dict[str, type] = {
     "report": Report,
     "looks": RankLooks,
     "details": LookDetails,
+    "at": AtBarrier,
+    "done": Done,
     "leave": Leave,
     "beat": Beat,
+    "barriers": Barriers,
     "look": LookNow,
     "want": WantDetails,
     "judged": Judged,
 }
-FROM_NODE = (Join, Digest, Echo, Report, RankLooks, LookDetails, Leave)
+FROM_NODE = (Join, Digest, Echo, Report, RankLooks, LookDetails, AtBarrier, Done, Leave)
 PARTS_OF_REPORTS = ("report", "looks", "details")
-FROM_LEAD = (Beat, LookNow, WantDetails, Judged, Leave)
+FROM_LEAD = (Beat, Barriers, Done, LookNow, WantDetails, Judged, Leave)
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
@@ -228,6 +256,12 @@ def _find_impossible(said: Said) -> str:
             return f"a rank beyond 0 to {said.world_size - 1}"
         if not said.node or max(map(len, (said.node, said.host, said.process))) > _LONGEST_NAME:
             return "a node without a name, or with one that is too long"
+    if isinstance(said, AtBarrier) and not (
+        -1 <= said.number <= _MOST_CHECKPOINTS and 0 <= said.first <= said.last
+    ):
+        return f"all ranks at checkpoint {said.number}, from {said.first} s to {said.last} s"
+    if isinstance(said, Done) and len(said.what) > _LONGEST_NAME:
+        return "what was done has too long a name"
     if isinstance(said, Digest) and any(word.still < 0 for word in said.ranks):
         return "a time below zero"
     if isinstance(said, (Echo, Beat)) and said.at < 0:

@@ -30,8 +30,11 @@ from .lead import lease_of
 from .look_summary import LookSummary
 from .messages import (
     FROM_LEAD,
+    AtBarrier,
+    Barriers,
     Beat,
     Digest,
+    Done,
     Echo,
     Join,
     Judged,
@@ -80,6 +83,11 @@ class NodeLink:
         self.others: dict[str, tuple[float, NodeWord]] = {}  # by node: when it was heard last
         self.refused = ""  # why the last one that was found did not take us
         self.was_led = False
+        self._at: AtBarrier | None = None  # None: this node has no barriers
+        self._opened = -1  # the last barrier that all nodes have reached, as the lead says
+        self.behind: tuple[str, ...] = ()  # hosts for which ranks are held in a barrier
+        self.done: set[str] = set()  # what rank 0 is through with, for which ranks may wait
+        self.on_barriers: Callable[[], None] | None = None  # whenever one of these changes
         self._told: list[LookSummary] = []  # of the last report, a rank each
 
     @property
@@ -124,6 +132,27 @@ class NodeLink:
         """Return whether the lead has told of nodes that have all ranks of the job."""
         known = {rank for _, word in self.others.values() for rank in word.ranks}
         return len(known) >= self.world_size
+
+    @property
+    def spans_barriers(self) -> bool:
+        """Return whether barriers are those of all nodes."""
+        return self.is_led and self._opened >= 0
+
+    def pass_barrier(self, at: AtBarrier) -> bool:
+        """Tell that all ranks here have reached a checkpoint. Return whether they may go on: no
+        node is behind, or none is waited for.
+        """
+        if self._at is None or at.number != self._at.number:
+            self._at = at
+            with contextlib.suppress(OSError, ValueError):
+                self._send(at)
+        return not self.spans_barriers or at.number <= self._opened
+
+    def tell_done(self, what: str) -> None:
+        """Tell that rank 0, which is here, is through with what others wait for."""
+        self.done.add(what)
+        with contextlib.suppress(OSError, ValueError):
+            self._send(Done(what))
 
     def list_others(self) -> list[NodeWord]:
         """Return what was heard last of each node, this one too, with its age by now."""
@@ -226,10 +255,15 @@ class NodeLink:
         finally:
             self._channel = None
             channel.close()
+            self._move_barriers(-1)
         return True
 
     async def _talk(self, channel: Channel) -> None:
         channel.send(encode(self._join))
+        if self._at is not None:
+            channel.send(encode(self._at))
+        for what in self.done:
+            channel.send(encode(Done(what)))
         self.was_led = True
         telling = asyncio.create_task(self._tell_digests(channel))
         try:
@@ -245,8 +279,14 @@ class NodeLink:
         if isinstance(said, Beat):
             self._every = max(1.0, said.every)
             self._send(Echo(said.at, time.monotonic()))
+            self.behind = said.behind
             for word in said.nodes or ():
                 self.others[word.node] = time.monotonic() - word.age, word
+        elif isinstance(said, Barriers):
+            self._move_barriers(said.opened)
+        elif isinstance(said, Done):
+            self.done.add(said.what)
+            self._move_barriers(self._opened)
         elif isinstance(said, LookNow):
             self.asked = said.inquiry
             self._wake()
@@ -258,6 +298,11 @@ class NodeLink:
             self.asked, self.judged = 0, said
             self._news.set()
             self._wake()
+
+    def _move_barriers(self, opened: int) -> None:
+        self._opened = opened
+        if self.on_barriers is not None:
+            self.on_barriers()
 
     def _tell_looks(self, told: Iterable[LookSummary]) -> None:
         for one in told:

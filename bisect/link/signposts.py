@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .channel import Address, Channel, Credentials, Refused, limit_segments, set_options
-from .lead import BACKLOG, LEASE, MOST_UNKNOWN, make_own
+from .lead import BACKLOG, LEASE, MOST_UNKNOWN
 
 GROUP = "239.255.83.76"
 ANSWER_LIMIT = 1.0  # seconds for who leads to answer
@@ -34,7 +34,7 @@ class Signpost:
 
     def __init__(self, credentials: Credentials, where: Callable[[], Address | None]) -> None:
         """`where` returns at what address who leads is reached, None where nobody does."""
-        self._credentials, self._where = make_own(credentials), where
+        self._credentials, self._where = credentials.of_listener(), where
         self._asking: dict[Channel, None] = {}
         self._servers: list[asyncio.Server] = []
 

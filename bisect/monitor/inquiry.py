@@ -353,11 +353,15 @@ class Inquiry:
         """Open our barrier if the rank in question waits for one that it holds."""
         job = self.job
         held = [m.rank for m in job.members if m.held_at is not None]
+        held_elsewhere = job.nodes is not None and bool(job.nodes.hosts_behind)
         wait = inspection.snapshot().waits[member.rank]
-        if not held or wait is None or not waits_for_another(wait, member.rank):
+        if not (held or held_elsewhere) or wait is None:
+            return False
+        if not waits_for_another(wait, member.rank):
             return False
         what = wait.detail or wait.kind
-        why = f"rank {member.rank} ({what}) waited for {format_ranks(held)} in our barrier"
+        whom = format_ranks(held) if held else "ranks of other nodes"
+        why = f"rank {member.rank} ({what}) waited for {whom} in our barrier"
         job.say(f"Barrier opened: {why}; going on without barriers")
         self.server.stop_holding(why)
         return True

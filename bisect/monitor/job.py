@@ -295,6 +295,13 @@ class Job:
             self._print(2, f"[{clock}][+{elapsed:.3f}s][watch][PID:{os.getpid()}] {line}\n")
         self.note(None, Said(text=text))
 
+    def sum_up(self, number: int, ranks: str, first: float, last: float) -> None:
+        """Print one line for a checkpoint that all of these ranks have reached, the first and the
+        last of them so many seconds after they started.
+        """
+        title = next(one.title for one in self.table if one.number == number)
+        self.say(f"CHECKPOINT {number}: {title}  ranks {ranks}, +{first:.1f} s to +{last:.1f} s")
+
     def print_answer(self, text: str) -> None:
         """Print the verdict: on stderr for people, on stdout for --json."""
         self._print(1 if self.settings["json"] else 2, text.rstrip("\n") + "\n")

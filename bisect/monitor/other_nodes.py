@@ -14,7 +14,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,10 @@ from ..base.deadline import call_with_limit
 from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended, JobFacts, LostNode
 from ..base.variables import TOKEN_VARIABLE
-from ..base.words import format_ranks
+from ..base.words import format_ranges, format_ranks
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead, NodeAnswer, Unseen
-from ..link.messages import Digest, Join, Judged, NodeWord, RankWord, Report
+from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, Report
 from ..link.node import NodeLink
 from ..link.signposts import Signpost
 from .lead_address import (
@@ -90,6 +90,7 @@ class OtherNodes:
         self._is_by_munge = False  # the last try to find the lead
         self._began = time.monotonic()
         self.link: NodeLink | None = None
+        self.on_barriers: Callable[[], None] = lambda: None  # whenever ranks may be let go
         self.master_addresses: tuple[str, ...] = ()  # of rank 0's node, once they are looked up
         self._has_begun = asyncio.Event()
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it tells of each closed socket
@@ -105,6 +106,9 @@ class OtherNodes:
         host, members = str(job.place["host"]), job.members
         join = Join(self._node, host, secrets.token_hex(8), self.ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
+        self.link.on_barriers = self._move_barriers
+        if job.lockstep and not job.runs_script:
+            self.link.pass_barrier(AtBarrier(max(members.opened, default=0)))
         folder = self._shared_folder()
         own = NodeWord(self._node, host, self.ranks, "", 0)
         waiting = WaitingNodes(folder, own) if folder is not None else None
@@ -195,7 +199,9 @@ class OtherNodes:
     def make_lead(self, credentials: Credentials) -> Lead:
         """Return a lead that hears nobody yet."""
         job = self._job
-        return Lead(credentials, str(job.place["host"]), self._judge, job.say)
+        lead = Lead(credentials, str(job.place["host"]), self._judge, job.say)
+        lead.on_opened = self._say_who_came
+        return lead
 
     def list_ports(self) -> list[int]:
         """Return the ports at which a lead may listen."""
@@ -303,6 +309,60 @@ class OtherNodes:
         if job.runs_script:
             titles = {}
         return Digest(tuple(_word_of(member, titles, now) for member in ranks))
+
+    # ---- barriers --------------------------------------------------------------------------------
+
+    @property
+    def spans_barriers(self) -> bool:
+        """Return whether ranks are held for those of other nodes."""
+        return self.link is not None and self.link.spans_barriers
+
+    @property
+    def hosts_behind(self) -> tuple[str, ...]:
+        """Return some of the hosts for which ranks, here or elsewhere, are held in a barrier."""
+        return self.link.behind if self.link is not None and self.spans_barriers else ()
+
+    def pass_barrier(self, number: int) -> bool:
+        """Tell that all ranks here have reached a checkpoint. Return whether they may go on."""
+        times = [m.arrivals[number] for m in self._job.members if number in m.arrivals]
+        at = AtBarrier(number, min(times, default=0.0), max(times, default=0.0))
+        return self.link is None or self.link.pass_barrier(at)
+
+    def stop_holding(self) -> None:
+        """Tell that no rank is held here any more: none is held for another node then."""
+        if self.link is not None:
+            self.link.pass_barrier(AtBarrier(-1))
+
+    def tell_done(self, what: str) -> None:
+        """Tell that rank 0, which is here, is through with what others wait for."""
+        if self.link is not None:
+            self.link.tell_done(what)
+
+    def has_done(self, what: str) -> bool | None:
+        """Return whether rank 0, on another node, is through with it; None if that is not heard."""
+        link = self.link
+        if link is None or not link.is_led or not any(0 in one.ranks for one in link.list_others()):
+            return None
+        return what in link.done
+
+    def _move_barriers(self) -> None:
+        with self._job.failures.of("let ranks go that wait for other nodes"):
+            self.on_barriers()
+
+    def _say_who_came(self, arrived: Sequence[tuple[Join, AtBarrier]]) -> None:
+        """Print one line for a checkpoint that the ranks of these nodes have reached, where ranks
+        print none of their own.
+        """
+        if not self._job.settings["sum_up"]:
+            return
+        ranks = format_ranges(sorted(rank for join, _ in arrived for rank in join.ranks))
+        times = [at for _, at in arrived]
+        self._job.sum_up(
+            times[0].number,
+            f"{ranks} on {len(arrived)} hosts",
+            min(at.first for at in times),
+            max(at.last for at in times),
+        )
 
     # ---- as a node -------------------------------------------------------------------------------
 

@@ -133,12 +133,10 @@ class Server:
         members = self.job.members
         if find_missing_ranks(members, number) or members.unnamed:
             return
-        times = [m.arrivals[number] for m in members]
-        title = next(c.title for c in self.job.table if c.number == number)
-        self.job.say(
-            f"CHECKPOINT {number}: {title}  ranks {format_ranges(members.expected)}, "
-            f"+{min(times):.1f} s to +{max(times):.1f} s"
-        )
+        nodes = self.job.nodes
+        if nodes is None or not nodes.spans_barriers:  # else who leads them prints it
+            times = [m.arrivals[number] for m in members]
+            self.job.sum_up(number, format_ranges(members.expected), min(times), max(times))
 
     def _welcome(self, member: RankState) -> None:
         job = self.job
@@ -284,10 +282,13 @@ class Server:
         elif isinstance(event, events.Await):
             if not member.awaits:
                 self._let_go(member, done=event.what in job.members.done)
+            self._release_from_elsewhere()
         elif isinstance(event, events.Did):
             for waiting in find_released_ranks(job.members):
                 waiting.awaits = ()
                 self._let_go(waiting)
+            if member.rank == 0 and job.nodes is not None:
+                job.nodes.tell_done(event.what)
         elif isinstance(event, events.RingOpened):
             job.logs.open(member.rank, member.pid, event.fd)
         elif isinstance(event, events.Bye) and (job.verdict is not None or job.runs_script):
@@ -297,6 +298,8 @@ class Server:
         """Let everyone go on whose barrier is complete."""
         job = self.job
         for number in find_opening_barriers(job.members):
+            if job.nodes is not None and not job.nodes.pass_barrier(number):
+                return
             at = asyncio.get_running_loop().time()
             going = [m for m in job.members if m.held_at is not None and m.held_at <= number]
             opened = events.Opened(n=number, at=at)
@@ -305,9 +308,29 @@ class Server:
             for member in going:
                 self._let_go(member)
 
+    def hear_other_nodes(self) -> None:
+        """Let ranks go that need not wait any longer for those of other nodes."""
+        if self.job.lockstep:
+            self.open_barriers()
+        self._release_from_elsewhere()
+
+    def _release_from_elsewhere(self) -> None:
+        """Let ranks go that wait for rank 0 of another node: it is through, or not heard."""
+        job = self.job
+        here = {member.rank for member in job.members} | {*job.members.expected}
+        for member in job.members:
+            if member.awaits and here.isdisjoint(member.awaits):
+                nodes = job.nodes
+                done = nodes.has_done(member.awaits_what) if nodes is not None else None
+                if done is not False:
+                    member.awaits = ()
+                    self._let_go(member, done=bool(done))
+
     def stop_holding(self, why: str) -> None:
         """Open all barriers for good: our barrier is never the cause."""
         job = self.job
+        if job.nodes is not None:
+            job.nodes.stop_holding()
         job.lockstep, job.barrier_opened = False, why
         job.note(None, events.BarriersOff(why=why))
         held = [m for m in job.members if m.held_at is not None]
@@ -332,6 +355,8 @@ class Server:
             waited = now - member.waits_since
             who = list(member.awaits) or find_missing_ranks(job.members, member.held_at or 0)
             named = [format_ranks(who)] if who else []
+            if not who and job.nodes is not None:
+                named += job.nodes.hosts_behind
             if job.members.unnamed and not member.awaits:
                 named.append(job.members.unstarted)
             names = ", ".join(named)

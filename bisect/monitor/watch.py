@@ -201,6 +201,7 @@ class Watch:
             from .other_nodes import OtherNodes  # most jobs have one node
 
             job.nodes = OtherNodes(job)
+            job.nodes.on_barriers = self.server.hear_other_nodes
             self._joining = asyncio.create_task(self._begin_with(job.nodes))
 
     def _is_complete(self) -> bool:
@@ -240,6 +241,7 @@ class Watch:
             self.job.note(None, events.OtherHosts(hosts=nodes.list_hosts()))
             with self.job.failures.of("leave the other nodes"):
                 await nodes.end(why)
+            self.server.hear_other_nodes()
 
     async def _look_for_other_nodes(self, inquiry: int) -> None:
         """Look once more at all ranks of this node, and tell the lead: where they are kept from

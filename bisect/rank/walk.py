@@ -175,17 +175,16 @@ class Context:
 
     @contextlib.contextmanager
     def rank0_only(self, what: str) -> Iterator[bool]:
-        """Yield True on rank 0, False on the others: on one node only after rank 0 is done, else at
-        once, because this monitor hears no other node.
+        """Yield True on rank 0, False on the others: once rank 0 is done, or at once where it is on
+        another node that the monitor of this one does not hear.
         """
         if self.place.rank == 0:
             yield True
             self._link.tell(events.Did(what=what))
             return
-        if self._is_on_one_node:
-            self._has_done(what)
-        else:
-            self.say(f"Not waiting for rank 0, which may be on another node: {what}")
+        first = self._first_here() if self._is_on_one_node else (0,)
+        if not self._has_done(what, "rank 0", first) and not self._is_on_one_node:
+            self.say(f"Rank 0 is on another node, or not heard: going on without it: {what}")
         yield False
 
     @contextlib.contextmanager
@@ -193,7 +192,7 @@ class Context:
         """Yield True on the first rank of each node; on the others yield False once that is
         through, and True if it does not get through in time.
         """
-        mine = self.is_first or not self._has_done(what)
+        mine = self.is_first or not self._has_first_done(what)
         yield mine
         if mine:
             self._link.tell(events.Did(what=what))
@@ -204,7 +203,7 @@ class Context:
         through, or once it has had its time.
         """
         if not self.is_first:
-            self._has_done(what)
+            self._has_first_done(what)
         yield
         if self.is_first:
             self._link.tell(events.Did(what=what))
@@ -218,17 +217,21 @@ class Context:
     def _is_on_one_node(self) -> bool:
         return self.place.counted and self.place.local_world_size >= self.place.world_size
 
-    def _has_done(self, what: str) -> bool:
-        """Wait for the first rank of this node, rank 0 where there is one node; return whether it
-        is through. Nobody waits longer than its step may take.
+    def _has_first_done(self, what: str) -> bool:
+        """As _has_done(), for the first rank of this node, rank 0 where there is one node."""
+        who = "rank 0" if self._is_on_one_node else "the first rank of this node"
+        return self._has_done(what, who, self._first_here())
+
+    def _has_done(self, what: str, who: str, ranks: tuple[int, ...]) -> bool:
+        """Wait for a rank; return whether it is through. Nobody waits longer than its step may
+        take.
         """
-        first = "rank 0" if self._is_on_one_node else "the first rank of this node"
-        self.say(f"Waiting for {first}: {what}")
+        self.say(f"Waiting for {who}: {what}")
         limit = (self.deadline or _NO_DEADLINE) + _AFTER_A_VERDICT
-        answer = self._link.hold(events.Await(what=what, ranks=self._first_here()), limit)
+        answer = self._link.hold(events.Await(what=what, ranks=ranks), limit)
         if answer is None and not self._link.alone:
             self._link.tell(events.WaitsNoMore(what=what))
-            self.say(f"Waited {limit:.0f} s for {first}, going on without it: {what}")
+            self.say(f"Waited {limit:.0f} s for {who}, going on without it: {what}")
         return answer is not None and answer.done
 
     def _first_here(self) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def job(runs_script: bool = True, world: int = 2) -> Any:
         "said": [],
     }
     made |= {"writers": dict.fromkeys(range(world)), "lives": {r: Life() for r in range(world)}}
-    made |= {"cannot_look": False, "table": TABLE, "outer": SimpleNamespace()}
+    made |= {"cannot_look": False, "table": TABLE, "outer": SimpleNamespace(), "nodes": None}
     found = SimpleNamespace(**made)
     found.say = found.said.append
     return found
