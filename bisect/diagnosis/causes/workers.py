@@ -372,7 +372,7 @@ def _hands_over_a_batch(scene: Scene) -> Found | None:
 CAUSES = (
     KnownCause(
         id=WORKER_STUCK,
-        title="a worker of the rank is stuck in the dataset's own code",
+        title="a worker of the rank is stuck in the job's own code",
         signs=(
             need(parent_waits_for_workers, 0.4),
             need(_a_worker_stands_still, 0.5),
@@ -382,7 +382,8 @@ CAUSES = (
         why="The rank waits for its worker {worker}, which stands still in {place}. The rank's own "
         "stack does not show why.",
         avoid=(
-            "num_workers=0: the rank then stands in that very line itself, and says why",
+            "without workers (num_workers=0, n_jobs=1) the rank stands in that very line itself, and "
+            "says why",
             "`py-spy dump --native --pid {pid}` shows all of the worker",
             "DataLoader(timeout=60): an error in place of silence",
         ),
