@@ -93,9 +93,11 @@ def judge_nodes(
     span = min(node.span for node in nodes)
     # Who waits for something of its own does not wait for a compiler.
     is_compiling = not any(node.quiet for node in nodes) and _others_wait_for_compilation(ranks)
+    table = first.table if all(node.table == first.table for node in nodes) else ()
     facts = JobFacts(
         ended="limit" if is_compiling else _choose_end(moving, busy),
         command=first.command,
+        table=table,
         attempt=_find_attempt(ranks),
         world_size=max([*(node.world for node in nodes), len(ranks)]),
         local_ranks=tuple(r.rank for r in ranks),
@@ -115,13 +117,14 @@ def judge_nodes(
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not find_proof_of_hang(verdict, seen, graph):
         verdict = replace(verdict, outcome="silent")
-    if is_compiling:
+    if is_compiling and not table:
         verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
     if moving:
         verdict = replace(verdict, notes=(*verdict.notes, *describe_moves(ranks, moving)))
     else:
         verdict = _drop_guess(verdict)
-        verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
+        if not table:
+            verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
         if _may_be_at_work(ranks, busy, span):
             verdict = replace(verdict, outcome="slow")
     if first.launcher is not None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from ..base.checkpoints import Checkpoint
 from ..base.deadline import call_with_limit
 from ..base.environment import relevant
 from ..base.identity import RankId, UnknownRank, name_rank, native_file
@@ -41,6 +42,7 @@ from .job_looks import STILL_SPAN, Download, JobLooks
 from .jobs import Job
 from .processes import ProcessTable
 from .restarts import find_failing_children, find_restarted
+from .watched_ranks import read_watched_ranks
 
 UNKNOWN_PROGRESS, TRAINING_PROGRESS, ENDED_PROGRESS = 0, 1, 2
 _TRAINING_FRAMES = (
@@ -84,6 +86,7 @@ class NodeFacts:
     busy: tuple[RankId, ...] = ()
     quiet: tuple[RankId, ...] = ()  # nothing of them moved, and they wait for no other rank
     watched: str | None = None
+    table: tuple[Checkpoint, ...] = ()  # where a monitor tells in which step each rank is
     notebook: int | None = None
     machine: MachineFacts = field(default_factory=MachineFacts)
     downloads: tuple[Download, ...] = ()  # as they were at the last look
@@ -168,6 +171,8 @@ async def _make_node_facts(
 ) -> NodeFacts:
     host = socket.gethostname()
     ranks = [_add_place(f, job, processes, host) for f in series.last_snapshot.ranks]
+    told = await read_watched_ranks(job, processes) if job.watched is not None else None
+    ranks = ranks if told is None else told.add_to(ranks)
     ras = RasFacts() if settled.moving else await ask_ras(ranks, job.world)
     ranks = add_ras_logs(ranks, ras)
     in_vain: tuple[str, ...] = ()
@@ -205,6 +210,7 @@ async def _make_node_facts(
         busy=tuple(sorted(settled.busy - tries.keys() - ended)),
         quiet=tuple(sorted(settled.hung)),
         watched=job.watched,
+        table=() if told is None else told.table,
         notebook=job.notebook,
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),

@@ -483,7 +483,9 @@ def _introduce(job: Job) -> None:
         )
     if job.watched is not None:
         where = f": {job.watched}" if job.watched else ""
-        _print_progress(f"It is watched by hangbisect since its start{where}; looking all the same")
+        _print_progress(
+            f"It is watched by hangbisect since its start{where}: its steps are known by that"
+        )
 
 
 def _note_watch(job: Job) -> list[str]:

@@ -109,9 +109,10 @@ class Here:
         words = (sys.executable, self.folder / "torchrun", self.folder / "train.py")
         return self.ready(*words, os.urandom(4).hex())
 
-    def ready(self, *command: object) -> int:
+    def ready(self, *command: object, **how: Any) -> int:
         """Start a command; return its pid once two ranks of it have said that they are ready."""
-        process = self.start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = self.start(*command, **quiet, **how)
         end = time.monotonic() + LIMIT
         while not all((self.folder / f"ready-{rank}").exists() for rank in range(2)):
             assert time.monotonic() < end
@@ -293,3 +294,40 @@ def test_our_name_alone_lists_the_jobs_and_what_to_do_next(here: Here) -> None:
     assert "2 ranks" in row
     for command in ("hangbisect attach", "hangbisect run -- COMMAND", "hangbisect doctor"):
         assert command in listed.stdout
+
+
+HELD = """
+import pathlib, time
+
+def nothing(given):
+    pathlib.Path(__file__).with_name(f"ready-{given.context.place.rank}").touch()
+    return None
+
+def sleep_on_one(given):
+    if given.context.place.rank == 1:
+        time.sleep(1000)
+"""
+
+
+def test_of_a_watched_job_the_monitor_tells_the_steps_and_who_is_held(here: Here) -> None:
+    """Rank 0 stands in a barrier of ours, behind the step in which rank 1 hangs."""
+    (here.folder / "held.py").write_text(HELD)
+    (here.folder / "torchrun").write_text(LAUNCHER.replace("sys.argv[1]]", "*sys.argv[3:]]"))
+    steps = ("--use", "logs_directory=held:nothing", "--use", "tokenizer=held:sleep_on_one")
+    words = ("-m", "bisect", *steps, "--until", "tokenizer", "--on-hang", "report")
+    run_dir = ("--run-dir", here.folder / "watched")
+    launcher = here.ready(
+        *(sys.executable, here.folder / "torchrun", "", os.urandom(4).hex(), *words, *run_dir),
+        cwd=here.folder,
+    )
+    events = here.folder / "watched" / "events.jsonl"
+    end = time.monotonic() + LIMIT
+    while not events.exists() or '"n": 4' not in events.read_text():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    ended = here.attach(launcher)
+    assert "It is watched by hangbisect since its start" in ended.stderr, ended.stderr
+    verdict = here.verdict
+    assert verdict["ranks"] == {**verdict["ranks"], "culprit": [1], "waiting": [0]}, ended.stdout
+    assert verdict["checkpoint"]["name"] == "tokenizer"
+    assert "rank 0 at our barrier" in ended.stdout
