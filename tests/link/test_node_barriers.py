@@ -89,7 +89,7 @@ def test_nodes_go_on_where_one_is_not_waited_for_any_more(how: str) -> None:
             links = await all_at(made, 0)
             freed = list[int]()
             for number, link in enumerate(links[:3]):
-                link.on_barriers = lambda number=number: freed.append(number)  # type: ignore[misc]
+                link.on_barriers = lambda number=number: freed.append(number)
                 assert not link.pass_barrier(AtBarrier(1))
             if how == "leaves":
                 await links[3].leave("its ranks have ended")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.node_record import NodeClock, make_node_record
-from hangbisect.link.messages import Leave, RankLooks, encode
+from hangbisect.link.messages import Leave, RankLooks, Said, encode
 from planted import planted
 
 from ..diagnosis.made_up import SLEEP, job, rank
@@ -28,7 +28,7 @@ def test_no_planted_secret_crosses_the_link(seed: int) -> None:
         facts = replace(job("still", 4), command=("python", *words), notes=(one.text,))
         own = replace(rank(0, SLEEP, SLEEP), environment=environment)
         record = make_node_record("n1", facts, [own], NodeClock(1.0, 2.0))
-        said = [
+        said: list[Said] = [
             replace(report_of(join_of(1)), record=record),
             RankLooks(own, looks=[{"command": list(words)}, environment]),
             Leave(one.text),
