@@ -75,13 +75,19 @@ def calls() -> list[str]:
     return Path("calls").read_text().splitlines()
 
 
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+}
 PODS = json.dumps(
     {
         "items": [
             {
                 "metadata": {"name": f"train-{n}"},
                 "spec": {"containers": [{"name": "pytorch"}, {"name": "sidecar"}]},
-                "status": {"phase": phase},
+                "status": {"phase": phase, "conditions": [UNSCHEDULABLE] * (n == 2)},
             }
             for n, phase in enumerate(["Running", "Running", "Pending"])
         ]
@@ -111,8 +117,99 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
         "kubectl exec train-1 --container=pytorch --stdin",
         "kubectl get pods --selector=app=train --output=json",
     ]
-    told = capsys.readouterr().out
-    assert is_printed(block("how-to/kubernetes.md", "culprit   rank 1 train-1 pid 7"), told)
+    printed = capsys.readouterr()
+    assert is_printed(block("how-to/kubernetes.md", "culprit   rank 1 train-1 pid 7"), printed.out)
+    shown = block("how-to/kubernetes.md", "train-2: is Pending")
+    assert is_printed(shown, printed.err)
+    assert "Asking 2 of the job in 2 pods" in printed.err
+
+
+def pod(name: str, phase: str, index: str = "", **status: object) -> dict[str, object]:
+    """What kubectl lists of a pod (PodStatus of Kubernetes' API)."""
+    numbered = {"job-name": "train", "job-completion-index": index} if index else {}
+    labels = {f"batch.kubernetes.io/{label}": value for label, value in numbered.items()}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [{"name": "pytorch"}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+PULL = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "me/x:1"'}}
+KILLED = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (pod("p", "Running"), ""),
+        (
+            pod("p", "Pending", conditions=[UNSCHEDULABLE]),
+            "is Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            pod("p", "Pending", containerStatuses=[{"state": PULL}]),
+            'is Pending: ImagePullBackOff Back-off pulling image "me/x:1"',
+        ),
+        (
+            pod("p", "Pending", initContainerStatuses=[{"state": PULL}], containerStatuses=None),
+            'is Pending: ImagePullBackOff Back-off pulling image "me/x:1"',
+        ),
+        (pod("p", "Pending"), "is Pending: nothing says why"),
+        (
+            pod("p", "Failed", reason="Evicted", message="The node was low on resource: memory."),
+            "has failed: Evicted The node was low on resource: memory.",
+        ),
+        (
+            pod("p", "Failed", containerStatuses=[{"state": KILLED}]),
+            "has failed: OOMKilled (exit status 137)",
+        ),
+        (
+            pod("p", "Unknown", reason="NodeLost"),
+            "is in a state that is not known: NodeLost",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_run_has_its_reason(listed: dict[str, object], said: str) -> None:
+    (found,) = pods.parse_pods(json.dumps({"items": [listed]}).encode())
+    assert found.trouble == said
+
+
+def test_pods_that_are_done_or_replaced_are_not_missing() -> None:
+    listed = [
+        pod("train-0-a", "Failed", "0"),
+        pod("train-0-b", "Running", "0"),
+        pod("train-1-a", "Failed", "1"),
+        pod("warm-up", "Succeeded"),
+    ]
+    found = pods.parse_pods(json.dumps({"items": listed}).encode())
+    assert [(one.name, bool(one.trouble)) for one in found] == [
+        ("train-0-b", False),
+        ("train-1-a", True),
+    ]
+
+
+def test_where_no_pod_runs_each_is_named_with_its_reason(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [pod("train-0", "Pending", conditions=[UNSCHEDULABLE])]
+    Path("pods").write_text(json.dumps({"items": listed}))
+    stand_in("kubectl", "cat pods")
+    with pytest.raises(UsageError, match=r"no pod runs .*\n  train-0 is Pending: 0/3 nodes"):
+        attach.run(["--kubernetes", "app=train"])
+
+
+def test_ranks_that_are_to_be_in_a_pending_pod_are_missing_with_it(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [pod("train-0", "Running"), pod("train-1", "Pending", conditions=[UNSCHEDULABLE])]
+    Path("pods").write_text(json.dumps({"items": listed}))
+    stand_in("kubectl", 'case "$1" in get) cat pods;; exec) cat fact0;; esac')
+    assert attach.run(["--kubernetes", "app=train", "--json"]) == 4
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["outcome"] == "silent"
+    why = "train-1 is Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    assert why in json.dumps(verdict)
 
 
 def test_without_an_image_that_has_us_nothing_is_put_beside_a_pod() -> None:
