@@ -171,7 +171,12 @@ class Inquiry:
         self._shown = ShownProcesses()
 
     async def ask(self) -> list[NodeAnswer]:
-        """Return what each machine answers, in their order."""
+        """Return what each machine answers, in their order, and what is known of those that are
+        asked nothing.
+        """
+        return [*await self._ask_all(), *self._job.absent]
+
+    async def _ask_all(self) -> list[NodeAnswer]:
         alone = [_Group([node], node.ways) for node in self._job.nodes]
         if self._job.together and len(alone) > 1:
             step = _Group(self._job.nodes, (self._job.together,))

@@ -222,6 +222,7 @@ class RemoteJob:
     together: tuple[str, ...] = ()  # a command that asks all of them at once
     window: int = WINDOW  # clients that run at once
     can_end: bool = True  # --kill reaches its ranks
+    absent: tuple[NodeAnswer, ...] = ()  # machines of it on which nothing runs yet, or any more
 
 
 # Run as a program it starts us, installed or not.

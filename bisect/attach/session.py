@@ -253,7 +253,11 @@ def judge_answers(
     are_left = all(_is_left(nodes, known.get(one.node.name, ())) for one in unseen)
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
-    notes += [f"nothing of the job runs on {name}" for name in idle]
+    absent = {one.node.name: one.trouble for one in job.absent}
+    notes += [
+        f"{name} {absent[name]}" if name in absent else f"nothing of the job runs on {name}"
+        for name in idle
+    ]
     notes += map(_word_stranger, strangers)
     idle += [one.host for one in strangers]
     lost = list_lost_nodes(nodes, unseen, addresses or {})

@@ -239,7 +239,8 @@ def read_ray_nodes() -> tuple[str, ...]:
 
 def read_pods(selector: str, namespace: str | None) -> tuple[Pod, ...]:
     """Return the running pods with these labels ("app=idle"). Raises as list_pods() does."""
-    return asyncio.run(list_pods(selector, namespace, "Name the nodes with --hosts."))
+    pods = asyncio.run(list_pods(selector, namespace, "Name the nodes with --hosts."))
+    return tuple(pod for pod in pods if not pod.trouble)
 
 
 def list_pod_nodes(pods: Sequence[Pod], selector: str) -> tuple[str, ...]:
