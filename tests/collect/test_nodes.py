@@ -10,7 +10,14 @@ from hangbisect.base.identity import ProcessId
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
 from hangbisect.base.process_facts import Descriptor, Socket
-from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, SlowStep
+from hangbisect.base.rank_facts import (
+    Ended,
+    JobFacts,
+    LostNode,
+    MachineFacts,
+    RankFacts,
+    SlowStep,
+)
 from hangbisect.base.verdict_facts import NodeSeen, Outcome, Verdict
 from hangbisect.collect.node_connections import UnheardHost, connect_nodes
 from hangbisect.collect.nodes import (
@@ -564,3 +571,66 @@ def test_a_launcher_that_waits_on_once_all_ranks_have_ended_well_is_what_is_told
     waits = replace(waits, verdict=replace(waits.verdict, component="launcher", world_size=0))
     over = node("n2", on("n2", gone(1, 0)), ended="done", outcome="ok")
     assert judge(waits, over) is waits.verdict
+
+
+def differing(verdict: Verdict) -> dict[str, dict[str, tuple[str, ...]]]:
+    """What differs between nodes: hosts by value, by name."""
+    return {
+        one.name: {each.value: each.nodes for each in one.values} for one in verdict.differences
+    }
+
+
+def nodes_with(
+    *machines: dict[str, str],
+    versions: tuple[dict[str, str], ...] = (),
+    environments: tuple[dict[str, str], ...] = (),
+) -> list[RecordedNode]:
+    """Nodes of one rank each, that have this installed, imported, and as variables."""
+    found = []
+    for number in range(max(map(len, (machines, versions, environments)))):
+        host, at = f"n{number + 1}", (SLEEP if number == 1 else ALL_REDUCE)
+        own = environments[number] if environments else {}
+        facts = on(host, rank(number, at, at), environment=own)
+        installed = machines[number] if machines else {}
+        told = {"versions": versions[number]} if versions else {}
+        found.append(node(host, facts, machine=MachineFacts(installed=installed), **told))
+    return found
+
+
+def test_a_node_with_other_versions_is_named_in_the_verdict_on_all() -> None:
+    usual = {"torch": "2.13.0", "NCCL": "2.28.9", "driver": "570.158.01", "Python": "3.12.3"}
+    other = {"torch": "2.12.1", "NCCL": "2.27.5", "driver": "550.54", "Python": "3.11.9"}
+    ours = ({"hangbisect": "0.1.0"},) * 2 + ({"hangbisect": "0.0.9", "python": "3.11.9"},)
+    found = differing(judge(*nodes_with(usual, usual, other, versions=ours)))
+    assert found["hangbisect"] == {"0.1.0": ("n1", "n2"), "0.0.9": ("n3",)}
+    for name, value in usual.items():
+        assert found[name] == {value: ("n1", "n2"), other[name]: ("n3",)}
+    assert found.keys() == {"hangbisect", *usual}
+
+
+def test_what_a_node_could_not_read_or_has_not_imported_yet_differs_from_nothing() -> None:
+    usual = {"torch": "2.13.0", "NCCL": "2.28.9"}
+    versions = ({"hangbisect": "1", "lightning": "2.6"}, {"hangbisect": "1"})
+    assert judge(*nodes_with(usual, {}, versions=versions)).differences == ()
+    found = differing(judge(*nodes_with(usual, {"torch": "2.13.0"}, versions=versions)))
+    assert found == {"NCCL": {"2.28.9": ("n1",), "": ("n2",)}}
+    imported = ({"torch": "2.13.0"}, {"torch": "2.14.0"})  # it is what counts, where it is known
+    found = differing(judge(*nodes_with(usual, usual, versions=imported)))
+    assert found == {"torch": {"2.13.0": ("n1",), "2.14.0": ("n2",)}}
+
+
+def test_variables_that_decide_how_ranks_talk_are_compared_and_no_others() -> None:
+    ones = {"NCCL_IB_DISABLE": "1", "RANK": "0", "CUDA_VISIBLE_DEVICES": "0", "NCCL_DEBUG": "INFO"}
+    others = {"RANK": "1", "CUDA_VISIBLE_DEVICES": "1", "NCCL_DEBUG": "INFO"}
+    own = {"WANDB_RUN_ID": "x", "NCCL_DEBUG_FILE": "/tmp/a", "TORCHELASTIC_ERROR_FILE": "/tmp/b"}
+    found = differing(judge(*nodes_with(environments=(ones, others | own))))
+    assert found == {"NCCL_IB_DISABLE": {"1": ("n1",), "": ("n2",)}}
+    assert judge(*nodes_with(environments=(ones, {}))).differences == ()  # it is not known there
+
+
+def test_what_many_nodes_have_is_told_of_some() -> None:
+    many = [{"NCCL": "2.27.5" if number == 7 else "2.28.9"} for number in range(100)]
+    (one,) = judge(*nodes_with(*many)).differences
+    usual, other = one.values
+    assert (usual.count, len(usual.nodes)) == (99, 8)
+    assert (other.count, other.nodes) == (1, ("n8",))
