@@ -170,6 +170,7 @@ class MachineFacts:
     gpus: tuple[Gpu, ...] = ()
     gpu_errors: tuple[GpuError, ...] = ()  # since the job started, oldest first
     driver: str = ""  # of the GPUs: "570.158.01"
+    installed: Mapping[str, str] = field(default_factory=dict)  # versions by name: "torch", "NCCL"
     missing: tuple[str, ...] = ()
 
 

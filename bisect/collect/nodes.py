@@ -14,6 +14,7 @@ from functools import cached_property
 from ..base.addresses import is_loopback
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.node_differences import find_node_differences
 from ..base.node_record import NodeClock, NodeRecord
 from ..base.outcomes import ENDED_ON_REQUEST, STANDS_STILL
 from ..base.process_facts import Look
@@ -196,7 +197,9 @@ def judge_nodes(
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
-    return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
+    differences = find_node_differences(one.record for one in nodes)
+    verdict = replace(_add_figures(verdict, judged), differences=differences)
+    return JointJudgement(verdict, facts, seen.ranks, graph)
 
 
 def _list_untold(joint: JointNodes) -> list[LostNode]:
