@@ -26,6 +26,7 @@ from dataclasses import replace
 from ..base.client_program import SshClient, find_error_line
 from ..base.deadline import call_with_limit, run_command
 from ..base.errors import HangbisectError, UsageError
+from ..base.host_names import read_host_names
 from ..base.identity import RankId
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
@@ -33,7 +34,6 @@ from ..base.rank_facts import RankFacts, mark_twin
 from ..diagnosis.other_nodes import compare_agents, find_node_rendezvous, is_past_its_ranks
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.external_tools import find_program
-from .host_names import read_host_names
 from .node_facts import NodeFacts, make_absent_rank
 
 

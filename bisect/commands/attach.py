@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..attach.host_names import check_one_word
 from ..base.argument_types import Parser, assignment, count, positive
 from ..base.errors import HangbisectError, UsageError
+from ..base.host_names import check_one_word
 from . import make_parser
 
 if TYPE_CHECKING:

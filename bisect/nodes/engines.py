@@ -23,12 +23,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from ..attach.host_names import read_host_names
 from ..attach.nodes import SLURM_LIMIT, SSH_CONNECT_LIMIT, run_program
 from ..attach.pods import Pod, kubectl_command, list_pods
 from ..base.deadline import run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.files import PACKAGE
+from ..base.host_names import read_host_names
 from ..base.json_codec import from_json, to_json
 from ..base.lazy_dataclass import dataclass
 from ..evidence.external_tools import find_program

@@ -29,7 +29,7 @@ from hangbisect.collect.nodes import (
 )
 from hangbisect.diagnosis.verdict import OUTCOMES, judge_job
 
-from ..diagnosis.made_up import ALL_REDUCE, SLEEP, gone, job, look, rank
+from ..diagnosis.made_up import ALL_REDUCE, GROUP, SLEEP, gone, job, look, rank
 
 WALL = 1_800_000_000.0
 
@@ -634,3 +634,41 @@ def test_what_many_nodes_have_is_told_of_some() -> None:
     usual, other = one.values
     assert (usual.count, len(usual.nodes)) == (99, 8)
     assert (other.count, other.nodes) == (1, ("n8",))
+
+
+def waits_for_more(host: str, number: int, **variables: str) -> RecordedNode:
+    """A node of a job of three, whose rank waits for those of others."""
+    return node(host, on(host, rank(number, GROUP, GROUP), environment=variables), world_size=3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "absent"),
+    [
+        ({"SLURM_JOB_NODELIST": "n[1-3]"}, ("n3",)),
+        ({"SLURM_NODELIST": "n[1-2],m07"}, ("m07",)),
+        # A step may have fewer nodes than its allocation.
+        ({"SLURM_JOB_NODELIST": "n[1-64]", "SLURM_STEP_NODELIST": "n[1-2,4]"}, ("n4",)),
+        ({"SLURM_JOB_NODELIST": "n[1-2]"}, ()),
+        ({"SLURM_JOB_NODELIST": "node[01-03]"}, ()),  # Slurm calls them otherwise than they do
+        ({"SLURM_JOB_NODELIST": "n[1-"}, ()),
+        ({}, ()),
+    ],
+)
+def test_hosts_of_slurms_that_have_not_come_are_named(
+    variables: dict[str, str], absent: tuple[str, ...]
+) -> None:
+    nodes = [waits_for_more("n1.cluster.example", 0, **variables), waits_for_more("n2", 1)]
+    found = judge_nodes(JointNodes(nodes), "still")
+    assert found.facts.absent_hosts == absent
+    assert found.verdict.cause is not None
+    assert found.verdict.cause.id == "other-node-missing"
+    for name in absent:
+        assert any(name in matched for matched in found.verdict.cause.matched)
+        assert any(name in note for note in found.verdict.notes)
+
+
+def test_where_all_ranks_are_there_no_host_is_missing() -> None:
+    """An allocation may have more nodes than the job."""
+    own = {"SLURM_JOB_NODELIST": "n[1-9]"}
+    nodes = [node("n1", replace(WAITS, environment=own)), node("n2", SLEEPS)]
+    assert judge_nodes(JointNodes(nodes), "still").facts.absent_hosts == ()

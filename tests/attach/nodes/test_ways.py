@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from hangbisect.attach import nodes, pods
-from hangbisect.attach.host_names import check_one_word
 from hangbisect.attach.inquiry import ask_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.node_messages import Summary, write_message
 from hangbisect.attach.nodes import Node, RemoteJob, answer_arguments
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.errors import HangbisectError, UsageError
+from hangbisect.base.host_names import check_one_word
 from hangbisect.base.process_facts import Frame, Look, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.commands import attach
