@@ -316,6 +316,53 @@ def test_a_kubectl_that_hangs_and_a_slurm_without_squeue_are_a_sentence(
     find_program.cache_clear()
 
 
+# As `scontrol show node --oneliner` of Slurm 22.05 prints them, without most of their fields.
+SHOWN_NODES = """\
+NodeName=n1 Arch=x86_64 CPUAlloc=1 State=MIXED ThreadsPerCore=1 Comment=a State=b
+NodeName=n2 Arch=x86_64 State=MIXED+DRAIN ThreadsPerCore=1 Reason=GPU 3 fell off [root@2026-11-29T09:46:28]
+NodeName=n3 Arch=x86_64 State=ALLOCATED* ThreadsPerCore=1
+NodeName=n4 State=DOWN* Partitions=all Reason=Not responding [slurm@2026-11-29T09:46:28] Comment=(null)
+NodeName=n5 State=IDLE+DYNAMIC_NORM
+"""  # noqa: E501
+SAID_OF_NODES = {
+    "n2": "Slurm says that it is MIXED+DRAIN: GPU 3 fell off",
+    "n3": "Slurm says that it is ALLOCATED*, which does not respond",
+    "n4": "Slurm says that it is DOWN*: Not responding",
+}
+
+
+def test_what_slurm_says_of_nodes_that_are_not_well() -> None:
+    assert nodes.parse_node_states(SHOWN_NODES) == SAID_OF_NODES
+    assert nodes.parse_node_states("n1\nn2\n") == {}
+
+
+def test_a_drained_node_is_named_and_one_that_does_not_answer_with_what_slurm_says(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("shown").write_text(SHOWN_NODES)
+    stand_in("squeue", "echo '4711|n[2,4]|2|5:00|train'")
+    stand_in("scontrol", 'case "$2" in hostnames) echo n2; echo n4;; *) cat shown;; esac')
+    stand_in("srun", 'case "$*" in *n2,n4*) exit 1;; *nodelist=n2*) cat fact1;; *) sleep 30;; esac')
+    attach.run(["--slurm", "--limit", "2"])
+    told = capsys.readouterr()
+    assert f"n2: {SAID_OF_NODES['n2']}\n" in told.err
+    assert f"n4: no answer within 2 s; {SAID_OF_NODES['n4']}\n    there: srun" in told.err
+    (file,) = Path("runs").glob("*/verdict.json")
+    notes = json.loads(file.read_text())["notes"]
+    assert f"n2: {SAID_OF_NODES['n2']}" in notes
+    assert f"n4 is not seen: no answer within 2 s; {SAID_OF_NODES['n4']}" in notes
+
+
+def test_a_slurm_that_says_nothing_of_its_nodes_is_asked_all_the_same(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("squeue", "echo '4711|n[1-2]|2|5:00|train'")
+    stand_in("scontrol", 'case "$2" in hostnames) echo n1; echo n2;; *) exit 1;; esac')
+    stand_in("srun", 'case "$*" in *n1,n2*) exit 1;; *nodelist=n1*) cat fact0;; *) cat fact1;; esac')
+    assert attach.run(["--slurm"]) == 4
+    assert "Slurm says" not in capsys.readouterr().err
+
+
 def test_a_job_that_ends_meanwhile_is_said_to_run_no_more(stand_in: StandIn) -> None:
     """Its nodes find no rank of it, and the one step of Slurm's says so of each."""
     stand_in("squeue", "echo '4711|n[1-2]|2|5:00|train'")
