@@ -316,7 +316,12 @@ def _list_answers(groups: Sequence[_Group]) -> list[NodeAnswer]:
     return [
         NodeAnswer(one.node, one.facts)
         if one.facts
-        else NodeAnswer(one.node, None, one.trouble or "it told nothing", one.has_no_job)
+        else NodeAnswer(one.node, None, _word_trouble(one), one.has_no_job)
         for group in groups
         for one in group.nodes
     ]
+
+
+def _word_trouble(asked: _AskedNode) -> str:
+    said = f"; {asked.node.said}" if asked.node.said else ""
+    return f"{asked.trouble or 'it told nothing'}{said}"

@@ -342,7 +342,9 @@ def test_a_drained_node_is_named_and_one_that_does_not_answer_with_what_slurm_sa
     Path("shown").write_text(SHOWN_NODES)
     stand_in("squeue", "echo '4711|n[2,4]|2|5:00|train'")
     stand_in("scontrol", 'case "$2" in hostnames) echo n2; echo n4;; *) cat shown;; esac')
-    stand_in("srun", 'case "$*" in *n2,n4*) exit 1;; *nodelist=n2*) cat fact1;; *) sleep 30;; esac')
+    stand_in(
+        "srun", 'case "$*" in *n2,n4*) exit 1;; *nodelist=n2*) cat fact1;; *) exec sleep 30;; esac'
+    )
     attach.run(["--slurm", "--limit", "2"])
     told = capsys.readouterr()
     assert f"n2: {SAID_OF_NODES['n2']}\n" in told.err
@@ -358,7 +360,9 @@ def test_a_slurm_that_says_nothing_of_its_nodes_is_asked_all_the_same(
 ) -> None:
     stand_in("squeue", "echo '4711|n[1-2]|2|5:00|train'")
     stand_in("scontrol", 'case "$2" in hostnames) echo n1; echo n2;; *) exit 1;; esac')
-    stand_in("srun", 'case "$*" in *n1,n2*) exit 1;; *nodelist=n1*) cat fact0;; *) cat fact1;; esac')
+    stand_in(
+        "srun", 'case "$*" in *n1,n2*) exit 1;; *nodelist=n1*) cat fact0;; *) cat fact1;; esac'
+    )
     assert attach.run(["--slurm"]) == 4
     assert "Slurm says" not in capsys.readouterr().err
 
