@@ -6,11 +6,11 @@ import (regular expressions to be compiled) only once a text holds a word that m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
-from .secret_rules.shapes import is_hexadecimal_key, shapes_in
+from .secret_rules.shapes import is_hexadecimal_key, key_lines_in, shapes_in
 
 MASK = "***"
 # One of them stands, in lower case, in every text that a rule other than that of a shape is for.
@@ -68,7 +68,10 @@ def mask_values(value: Any) -> Any:
     if isinstance(value, dict):
         return {mask_values(key): mask_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [mask_values(item) for item in value]
+        hidden: Collection[int] = ()
+        if any(isinstance(item, str) and "PRIVATE KEY" in item for item in value):
+            hidden = key_lines_in([item if isinstance(item, str) else "?" for item in value])
+        return [MASK if n in hidden else mask_values(item) for n, item in enumerate(value)]
     return value
 
 
