@@ -7,6 +7,7 @@ Their programs are in host_programs/own as well, written as users write theirs.
 from __future__ import annotations
 
 from host_case import STATIC, OwnCase, torchrun
+from host_delays import prepare_relay, relay
 
 _MISMATCH = ("rank-conditional-collective", "collective-mismatch", "gloo-mismatch")
 _ANY = ("hang", "silent", "crash")
@@ -36,36 +37,6 @@ done
 exec "$@"
 END
 """
-# Frames between eth0, as it is from now on, and the wire come 300 ms later; a qdisc that
-# delays is not in every kernel. The header of each is virtio_net's: checksums are partial.
-_DELAYS = """\
-ip link set eth0 down && ip link set eth0 name wire0 && ip link add eth0 type veth peer name in0 &&
-ip link set wire0 up promisc on && ip link set in0 up promisc on &&
-ip addr flush dev wire0 && ip addr add 10.77.0.%d/24 dev eth0 && ip link set eth0 up"""
-_RELAY = """\
-python -c "
-import collections, select, socket, time
-ends = []
-for name in ('in0', 'wire0'):
-    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    end.setsockopt(263, 15, 1)
-    end.bind((name, 3))
-    ends.append(end)
-late = collections.deque()
-while True:
-    wait = max(0.0, late[0][0] - time.monotonic()) if late else 1.0
-    for end in select.select(ends, [], [], wait)[0]:
-        frame, about = end.recvfrom(1 << 17)
-        if about[2] != socket.PACKET_OUTGOING:
-            late.append((time.monotonic() + 0.3, ends[end is ends[0]], frame))
-    while late and late[0][0] <= time.monotonic():
-        try:
-            late[0][1].send(late[0][2])
-        except OSError:
-            pass
-        late.popleft()
-" &"""
-
 # What an earlier job has left: its rank 0, which serves a store at the port of this one.
 _OLD_STORE = """\
 python -c "
@@ -221,7 +192,7 @@ UNLIKE_CASES: tuple[OwnCase, ...] = (
         nodes=3,
         agents=True,
         command=torchrun(3, 1, STATIC, "delayed_steps"),
-        before=((1, _DELAYS % 2), (1, _RELAY)),
+        before=((1, prepare_relay(2)), (1, f"{relay(0.3)} &")),
         healthy=True,
         ask_at=25.0,
     ),

@@ -1,12 +1,14 @@
 """Whether each host that lives has a right verdict, whatever becomes of the others and whenever.
 
-    python benchmarks/hosts_in_trouble.py [--troubles cut,halves,death,lead-death,clocks]
+    python benchmarks/hosts_in_trouble.py [--troubles cut,halves,death,lead-death,clocks,delay,wall]
                                           [--moments start,joined,training,hanging,looking]
                                           [--rounds 1] [--jobs 2] [--keep DIR]
 
 One rank on each of four hosts without a shared folder; all meet over sockets, at every step. Then
 one host is cut off, two are cut off from the other two, one dies, or that of rank 0 does; with
-`clocks` nothing happens but that monotonic clocks are an hour apart. It happens as the job starts,
+`clocks` nothing happens but that monotonic clocks are an hour apart; with `delay` what one host
+sends to another one takes 200 ms from then on, and as long back; with `wall` the wall clock of one
+host goes ahead by 3 s, which the verdict is to say. It happens as the job starts,
 as the hosts are joined, in training, after rank 1 has begun to hang, or while that is looked at.
 
 Right, on each host that lives: a verdict comes; it names each host that it does not see, once
@@ -20,20 +22,27 @@ import argparse
 import contextlib
 import json
 import shutil
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from host_delays import prepare_relay, relay
 from hosts import Hosts, missing
+from injected_faults import CLOCK_SOURCE
 from joined_hosts import HEADINGS, JOINED, Job
 
-TROUBLES = ("cut", "halves", "death", "lead-death", "clocks")
+TROUBLES = ("cut", "halves", "death", "lead-death", "clocks", "delay", "wall")
+HEALTHY = ("clocks", "delay", "wall")  # no host is lost
 MOMENTS = ("start", "joined", "training", "hanging", "looking")
 HOSTS = 4
 CULPRIT = 1  # the rank that hangs, where one does
 ANOTHER = 3  # the host that is lost, where it is not that of rank 0
 APART = 3600.0  # seconds between monotonic clocks
+DELAY = 0.1  # seconds at each host: 0.2 from one to another
+LATE = "/tmp/late"  # on each host: from then on
+WALL_AHEAD = 3  # seconds
 LIMIT = 150.0  # seconds for the verdicts
 SETTLES = 6.0  # seconds in which another verdict would be printed
 
@@ -66,7 +75,31 @@ def make(trouble: str, made: Hosts) -> tuple[list[int], list[list[int]]]:
         dead = ANOTHER if trouble == "death" else 0
         hosts[dead].die()
         return [dead], [[n for n in range(HOSTS) if n != dead]]
+    if trouble == "delay":
+        for one in hosts:
+            (one.root / LATE.lstrip("/")).touch()
+    elif trouble == "wall":
+        (hosts[ANOTHER].root / "tmp/job/clock").write_text(f"{WALL_AHEAD}\n")
     return [], [[*range(HOSTS)]]
+
+
+def prepare(trouble: str, made: Hosts) -> dict[str, str]:
+    """Prepare the hosts for a trouble; return variables of the job."""
+    if trouble == "delay":
+        for number, host in enumerate(made, 1):
+            done = host.run(["sh", "-c", prepare_relay(number)], folder="/")
+            if done.returncode:
+                raise RuntimeError(done.stderr)
+            made.daemon(host, "sh", "-c", f"exec {relay(DELAY, LATE)}")
+    if trouble != "wall":
+        return {}
+    for host in made:
+        (host.root / "tmp/job").mkdir()  # where the library looks: HOME/../job/clock
+        source = host.inside_folder / "clock.c"
+        source.write_text(CLOCK_SOURCE)
+        words = ["gcc", "-shared", "-fPIC", "-O2", source, "-o", source.with_suffix(".so"), "-ldl"]
+        subprocess.run(words, check=True)
+    return {"LD_PRELOAD": f"{made.folder}/clock.so", "HOME": "/tmp/job"}
 
 
 def find_faults(job: Job, hangs: bool, groups: list[list[int]], moment: str) -> list[str]:
@@ -101,8 +134,9 @@ def measure(trouble: str, moment: str, keep: Path | None, number: int) -> tuple[
     """Return what is not right in one job, and the seconds from the trouble to all verdicts."""
     clocks = [APART * n for n in range(HOSTS)] if trouble == "clocks" else ()
     with Hosts(HOSTS, shared=False, clocks=clocks) as made:
-        hangs = moment in ("hanging", "looking") or trouble == "clocks"
-        job = Job(made, CULPRIT if hangs else -1, "fifo", "--on-hang", "end")
+        hangs = moment in ("hanging", "looking") or trouble in HEALTHY
+        variables = prepare(trouble, made)
+        job = Job(made, CULPRIT if hangs else -1, "fifo", "--on-hang", "end", **variables)
         try:
             wait_for(moment, job, made)
             dead, groups = make(trouble, made)
@@ -113,6 +147,8 @@ def measure(trouble: str, moment: str, keep: Path | None, number: int) -> tuple[
             seconds = time.monotonic() - began
             time.sleep(SETTLES)
             faults = find_faults(job, hangs, groups, moment)
+            if trouble == "wall" and not any("behind that of" in n for n in notes(job)):
+                faults.append("that clocks are apart is not said")
         except TimeoutError as error:
             faults, seconds = [str(error)], LIMIT
         job.end()
@@ -124,6 +160,11 @@ def measure(trouble: str, moment: str, keep: Path | None, number: int) -> tuple[
                 (folder / f"n{n + 1}.log").write_text(job.said_on(n))
                 (folder / f"n{n + 1}.json").write_text(json.dumps(job.verdict(n), indent=1))
     return faults, seconds
+
+
+def notes(job: Job) -> list[str]:
+    """Return the notes of the verdict of rank 0's host."""
+    return [*job.verdict(0).get("notes", ())]
 
 
 def main() -> int:

@@ -110,7 +110,9 @@ def environ_of(number: int, nodes: int, **more: str) -> dict[str, str]:
 class Job:
     """One rank on each of so many hosts, watched."""
 
-    def __init__(self, made: Hosts, culprit: int, kind: str, *options: str) -> None:
+    def __init__(
+        self, made: Hosts, culprit: int, kind: str, *options: str, **variables: str
+    ) -> None:
         """Start it, with these options of `run`. A culprit of -1: all go on."""
         self._made = made
         self.started: list[subprocess.Popen[str]] = []
@@ -120,7 +122,7 @@ class Job:
         for number, host in enumerate(made.all):
             (host.inside_folder / "meets.py").write_text(MEETS)
             with self._log(number).open("w") as log:
-                environ = environ_of(number, len(made.all))
+                environ = environ_of(number, len(made.all), **variables)
                 how: dict[str, Any] = {"stdout": log, "stderr": log}
                 self.started.append(host.start([*run, sys.executable, *words], environ, **how))
 

@@ -7,7 +7,10 @@ verdict. Another one is all the nodes: each with a connection of its own, saying
 of made-up ranks with looks as large as real ones (attach_nodes.py). One rank of
 all reads from a server that does not answer. Counted are the lead's seconds of a processor while
 all join, in a second in which nothing happens, and for the verdict; the time from the first node's
-question to the written verdict; the lead's memory, and the bytes of a report on its way.
+question to the written verdict; the lead's memory; and bytes on their way: of a report, of a word
+on each rank that its node says every two seconds (a digest: at most 64 a rank are asked for), and
+of all that lead and nodes say to one another from the question to the verdict (3 MB at 10,000
+ranks).
 """
 
 from __future__ import annotations
@@ -36,7 +39,17 @@ from hangbisect.base.json_codec import to_json
 from hangbisect.base.node_record import NodeClock, make_node_record
 from hangbisect.base.rank_facts import JobFacts
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.link.channel import Channel, Credentials, Message, make_body, open_channel
+from hangbisect.link import channel as link_channel
+from hangbisect.link.channel import (
+    Channel,
+    Credentials,
+    Decoder,
+    Message,
+    Seal,
+    make_body,
+    open_channel,
+    pack,
+)
 from hangbisect.link.lead import Lead, NodeAnswer, Unseen
 from hangbisect.link.look_summary import LookSummary
 from hangbisect.link.messages import (
@@ -80,6 +93,26 @@ def used_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+class Traffic:
+    """Counts the bytes that this process hears and says over the link."""
+
+    def __init__(self) -> None:
+        self.heard = self.said = 0
+        feed, pack_body = Decoder.feed, link_channel.pack_body
+
+        def count_heard(decoder: Decoder, data: bytes) -> None:
+            self.heard += len(data)
+            feed(decoder, data)
+
+        def count_said(body: bytes, seal: Seal | None = None) -> bytes:
+            packed = pack_body(body, seal)
+            self.said += len(packed)
+            return packed
+
+        Decoder.feed = count_heard  # type: ignore[method-assign]
+        link_channel.pack_body = count_said
+
+
 async def lead_nodes(args: argparse.Namespace) -> int:
     """Lead nodes that another process is, and print what it cost."""
     allow_descriptors(args.nodes)
@@ -87,6 +120,7 @@ async def lead_nodes(args: argparse.Namespace) -> int:
     world = args.nodes * args.ranks
     judged_at = asyncio.get_running_loop().create_future()
     folder = Path(tempfile.mkdtemp())
+    traffic = Traffic()
 
     async def judge(
         answers: Sequence[NodeAnswer], unseen: Sequence[Unseen], asker: NodeAnswer
@@ -117,24 +151,29 @@ async def lead_nodes(args: argparse.Namespace) -> int:
         await asyncio.sleep(args.rest)
         rest = (used_seconds() - before) / (time.monotonic() - began)
         before, asked = used_seconds(), time.monotonic()
+        heard_before, said_before = traffic.heard, traffic.said
         nodes.stdin.write("ask\n")
         nodes.stdin.flush()
         heard, written, answers, judged = await asyncio.wait_for(judged_at, LIMIT)
         spent = used_seconds() - before
+        heard_bytes, said_bytes = traffic.heard - heard_before, traffic.said - said_before
     finally:
         nodes.kill()
         nodes.wait()
         lead.close()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     culprit = judged.verdict.ranks.culprit if judged.verdict else ()
-    report = len(make_body(MadeUpNode(0, args).said))
+    node = MadeUpNode(0, args)
+    report, digest = len(make_body(node.said)), len(pack(node.digest, Seal(b"k"))) / args.ranks
     size = (folder / "verdict.json").stat().st_size / 1e6 if judged.verdict else 0.0
     print(
         f"{args.nodes} nodes of {args.ranks} ranks: joined in {took:.1f} s ({joined:.2f} s of a "
         f"processor), at rest {rest:.1%} of one; {answers} answers {heard - asked:.1f} s after the "
         f"question, the verdict {written - heard:.1f} s later ({spent:.1f} s of a processor in "
         f"all); {memory:.0f} MB, verdict.json {size:.2f} MB, culprit {culprit}; a report is "
-        f"{report} bytes"
+        f"{report} bytes; a digest {digest:.0f} bytes a rank (asked: 64); the inquiry "
+        f"{heard_bytes / 1e6:.2f} MB to the lead and {said_bytes / 1e6:.2f} MB from it, beats and "
+        f"digests of {written - asked:.1f} s among them (asked: 3 MB at 10,000 ranks)"
     )
     return int(tuple(culprit) != (world // 3,) or answers < args.nodes)
 
@@ -206,7 +245,8 @@ class MadeUpNode:
         self._host = f"n{number:04}"
         self._join = Join(str(number), self._host, f"process {number}", self._ranks, world)
         words = tuple(RankWord(one, "runs", "9 WandbLogger created") for one in self._ranks)
-        self._digest = make_body(encode(Digest(words)))
+        self.digest = encode(Digest(words))
+        self._digest = make_body(self.digest)
         self._channel: Channel | None = None
         self._every = 1.0  # seconds between two beats of the lead
         if world <= MOST_WHOLE or world // 3 in self._ranks:

@@ -34,6 +34,7 @@ FILES = {
 _LATER = (
     *("Verdict.seen_ranks", "Verdict.chain", "Verdict.notes", "Verdict.guessed", "Cause.avoid"),
     *("Verdict.trained", "Verdict.nodes", "Verdict.partial", "HangPlace.trained"),
+    "Verdict.differences",
     *("Where.role", "Where.ended"),
 )
 # A rank, as `write_rank` writes it.

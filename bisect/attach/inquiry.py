@@ -171,7 +171,12 @@ class Inquiry:
         self._shown = ShownProcesses()
 
     async def ask(self) -> list[NodeAnswer]:
-        """Return what each machine answers, in their order."""
+        """Return what each machine answers, in their order, and what is known of those that are
+        asked nothing.
+        """
+        return [*await self._ask_all(), *self._job.absent]
+
+    async def _ask_all(self) -> list[NodeAnswer]:
         alone = [_Group([node], node.ways) for node in self._job.nodes]
         if self._job.together and len(alone) > 1:
             step = _Group(self._job.nodes, (self._job.together,))
@@ -311,7 +316,12 @@ def _list_answers(groups: Sequence[_Group]) -> list[NodeAnswer]:
     return [
         NodeAnswer(one.node, one.facts)
         if one.facts
-        else NodeAnswer(one.node, None, one.trouble or "it told nothing", one.has_no_job)
+        else NodeAnswer(one.node, None, _word_trouble(one), one.has_no_job)
         for group in groups
         for one in group.nodes
     ]
+
+
+def _word_trouble(asked: _AskedNode) -> str:
+    said = f"; {asked.node.said}" if asked.node.said else ""
+    return f"{asked.trouble or 'it told nothing'}{said}"

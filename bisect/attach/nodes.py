@@ -17,6 +17,7 @@ Kubernetes: pods (pods.py).
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import socket
 import sys
@@ -26,6 +27,7 @@ from dataclasses import replace
 from ..base.client_program import SshClient, find_error_line
 from ..base.deadline import call_with_limit, run_command
 from ..base.errors import HangbisectError, UsageError
+from ..base.host_names import read_host_names
 from ..base.identity import RankId
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
@@ -33,7 +35,6 @@ from ..base.rank_facts import RankFacts, mark_twin
 from ..diagnosis.other_nodes import compare_agents, find_node_rendezvous, is_past_its_ranks
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..evidence.external_tools import find_program
-from .host_names import read_host_names
 from .node_facts import NodeFacts, make_absent_rank
 
 
@@ -199,6 +200,7 @@ class Node:
     name: str
     ways: tuple[tuple[str, ...], ...]  # commands, the best first: the next where one fails
     paste: str  # what a person can type to see what there is
+    said: str = ""  # what its scheduler says of it, where it is not well
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ class RemoteJob:
     together: tuple[str, ...] = ()  # a command that asks all of them at once
     window: int = WINDOW  # clients that run at once
     can_end: bool = True  # --kill reaches its ranks
+    absent: tuple[NodeAnswer, ...] = ()  # machines of it on which nothing runs yet, or any more
 
 
 # Run as a program it starts us, installed or not.
@@ -311,7 +314,11 @@ async def find_slurm_job(wanted: str, span: float | None, only: Mapping[str, str
     names = (await _ask_slurm(("scontrol", "show", "hostnames", job.nodes))).split()
     if not names:
         raise HangbisectError(f"job {job.id} has no nodes ({job.nodes!r}), says scontrol")
-    nodes = tuple(slurm_node(name, job.id, span, os.environ, only) for name in names)
+    said = await _ask_node_states(job.nodes)
+    nodes = tuple(
+        replace(slurm_node(name, job.id, span, os.environ, only), said=said.get(name, ""))
+        for name in names
+    )
     together = slurm_step(names, job.id, span, os.environ, only)
     says, end_it = f"Slurm's job {job.id} ({job.name})", f"scancel {job.id}"
     return RemoteJob(nodes, says, end_it, True, together)
@@ -321,6 +328,38 @@ def parse_squeue(printed: str) -> list[SlurmJob]:
     """Return the jobs that squeue printed."""
     rows = [line.strip().split("|", 4) for line in printed.splitlines() if line.strip()]
     return [SlurmJob(*row) for row in rows if len(row) == 5 and row[0].isdecimal()]
+
+
+async def _ask_node_states(nodes: str) -> dict[str, str]:
+    """Return what Slurm says of these nodes, as parse_node_states() does; {} where it says nothing:
+    they are asked all the same.
+    """
+    try:
+        return parse_node_states(
+            await _ask_slurm(("scontrol", "show", "node", nodes, "--oneliner"))
+        )
+    except (HangbisectError, UsageError):
+        return {}
+
+
+_NODE = re.compile(r"^NodeName=(\S+) (?:.*? )?State=(\S+)", re.MULTILINE)
+_REASON = re.compile(r" Reason=(.{1,200}?) \[[^\]\s]+@[^\]\s]+\]")
+_NOT_WELL = re.compile(r"DRAIN|DOWN|FAIL|NOT_RESPONDING|MAINT|REBOOT|POWER|\*")
+
+
+def parse_node_states(printed: str) -> dict[str, str]:
+    """Return in words what `scontrol show node --oneliner` says of the nodes that are not well, as
+    one that is drained or does not respond, by their names.
+    """
+    found = {}
+    for line in printed.splitlines():
+        node = _NODE.match(line)
+        if node is None or not _NOT_WELL.search(node[2]):
+            continue
+        reason = _REASON.search(line)
+        why = f": {reason[1]}" if reason else ", which does not respond" * ("*" in node[2])
+        found[node[1]] = f"Slurm says that it is {node[2]}{why}"
+    return found
 
 
 def slurm_node(

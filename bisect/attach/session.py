@@ -1,9 +1,9 @@
 """One `attach`: looks at a job, judges it, gives the answer, and ends the job if that was asked
 for: its ranks, what they started, and what started them.
 
-Of a job on several machines it merges what each tells, and judges it as one. Two machines (and two
-pods of one image always) may have processes of the same number, and names of their own that are
-the same: the name that each was asked by tells whose process or rank it is.
+Of a job on several machines it merges what each tells, and judges it as one. Two machines (two pods
+of one image always) may have processes of one number, and one name of their own: the name that each
+was asked by tells whose process or rank it is.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ async def answer_for_nodes(
 
 async def _judge_hosts(job: RemoteJob, answers: Sequence[NodeAnswer], began: float) -> Judgement:
     """Return what machines tell together that were asked at `began`."""
-    addresses = await _resolve([one.node.name for one in answers if one.facts is None])
-    return add_time(judge_answers(job, answers, time.monotonic(), addresses), began)
+    known = await _resolve([one.node.name for one in answers if one.facts is None])
+    return add_time(judge_answers(job, answers, time.monotonic(), known), began)
 
 
 _HOSTS_LIMIT = 20.0  # seconds for each host
@@ -247,13 +247,14 @@ def judge_answers(
     nodes = merge_nodes([one for one in seen if one not in strangers])
     if job.is_slurms:
         nodes = [replace(node, command=_command_with_srun(node, len(job.nodes))) for node in nodes]
-    unseen = [one for one in answers if not one.facts and not one.has_no_job]
-    known = addresses or {}
+    unseen, known = [a for a in answers if not a.facts and not a.has_no_job], addresses or {}
     # To where nobody has a connection no rank has come yet, or it is lost.
     are_left = all(_is_left(nodes, known.get(one.node.name, ())) for one in unseen)
     notes = [f"{one.node.name} is not seen: {one.trouble}" for one in unseen]
     idle = [one.node.name for one in answers if not one.facts and one.has_no_job]
-    notes += [f"nothing of the job runs on {name}" for name in idle]
+    absent = {one.node.name: f"{one.node.name} {one.trouble}" for one in job.absent}
+    notes += [absent.get(name, f"nothing of the job runs on {name}") for name in idle]
+    notes += [f"{one.node.name}: {one.node.said}" for one in answers if one.facts and one.node.said]
     notes += map(_word_stranger, strangers)
     idle += [one.host for one in strangers]
     lost = list_lost_nodes(nodes, unseen, addresses or {})

@@ -6,11 +6,11 @@ import (regular expressions to be compiled) only once a text holds a word that m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from .secret_rules.shapes import is_hexadecimal_key, shapes_in
+from .secret_rules.shapes import is_hexadecimal_key, key_lines_in, shapes_in
 
 MASK = "***"
 # One of them stands, in lower case, in every text that a rule other than that of a shape is for.
@@ -70,9 +70,16 @@ def mask_values(value: Any) -> Any:
     if isinstance(value, dict):
         return {mask_values(name): _mask_named(name, item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        is_command = len(value) > 1 and all(isinstance(item, str) for item in value)
-        return mask_command(value) if is_command else [mask_values(item) for item in value]
+        return _mask_items(value)
     return value
+
+
+def _mask_items(items: Sequence[Any]) -> list[Any]:
+    if any(isinstance(item, str) and "PRIVATE KEY" in item for item in items):
+        hidden = key_lines_in([item if isinstance(item, str) else "?" for item in items])
+        return [MASK if n in hidden else mask_values(item) for n, item in enumerate(items)]
+    is_command = len(items) > 1 and all(isinstance(item, str) for item in items)
+    return mask_command(items) if is_command else [mask_values(item) for item in items]
 
 
 def _mask_named(name: Any, value: Any) -> Any:

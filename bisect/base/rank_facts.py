@@ -170,6 +170,7 @@ class MachineFacts:
     gpus: tuple[Gpu, ...] = ()
     gpu_errors: tuple[GpuError, ...] = ()  # since the job started, oldest first
     driver: str = ""  # of the GPUs: "570.158.01"
+    installed: Mapping[str, str] = field(default_factory=dict)  # versions by name: "torch", "NCCL"
     missing: tuple[str, ...] = ()
 
 
@@ -367,6 +368,8 @@ class JobFacts:
     # Where no rank has started: hosts that a launcher reaches by ssh, and that do not answer us so
     # either, by name: what came instead.
     silent_hosts: Mapping[str, str] = field(default_factory=dict)
+    # Where ranks are absent: hosts that Slurm has for them, and of which no node has told.
+    absent_hosts: tuple[str, ...] = ()
     clocks: tuple[ClockOffset, ...] = ()  # of the nodes that were judged as one while the job ran
     master_addresses: tuple[str, ...] = ()  # what MASTER_ADDR means here, where that was looked up
 

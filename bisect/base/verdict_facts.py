@@ -194,6 +194,23 @@ class NodeSeen:
 
 
 @dataclass(frozen=True)
+class NodesWithValue:
+    """The nodes of a job that have the same of something."""
+
+    value: str  # "": it is not there, or not set
+    nodes: tuple[str, ...]  # hosts; of many the first
+    count: Natural  # how many nodes these are
+
+
+@dataclass(frozen=True)
+class NodeDifference:
+    """Something that is not the same on all nodes of a job."""
+
+    name: str  # "torch", "driver", "NCCL_IB_DISABLE"
+    values: tuple[NodesWithValue, ...]  # that of most nodes first
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The answer. Field for field what verdict.json holds (docs/reference/verdict.md)."""
 
@@ -228,6 +245,8 @@ class Verdict:
     # Of a job on several nodes that talked to each other: each node that is known of.
     nodes: tuple[NodeSeen, ...] = ()
     partial: bool = False  # of some of its nodes nothing is known
+    # What is not the same on all of them: versions, drivers, variables by which ranks talk.
+    differences: tuple[NodeDifference, ...] = ()
     schema: Literal[1, 2] = 2  # 1: of a version without `nodes`
 
 

@@ -12,8 +12,11 @@ from dataclasses import replace
 from functools import cached_property
 
 from ..base.addresses import is_loopback
+from ..base.errors import UsageError
+from ..base.host_names import read_host_names
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
+from ..base.node_differences import find_node_differences
 from ..base.node_record import NodeClock, NodeRecord
 from ..base.outcomes import ENDED_ON_REQUEST, STANDS_STILL
 from ..base.process_facts import Look
@@ -32,7 +35,7 @@ from ..base.rank_facts import (
 from ..base.verdict_facts import Verdict
 from ..base.words import format_ranks, format_seconds
 from ..diagnosis.case import make_unseen_rank
-from ..diagnosis.other_nodes import describe_clocks_apart
+from ..diagnosis.other_nodes import describe_absent_hosts, describe_clocks_apart
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.rank_connections import note_exchanges
 from ..diagnosis.snapshot import Snapshot
@@ -180,7 +183,7 @@ def judge_nodes(
     facts = _join_facts(judged, nodes[0].record.clock, ended)
     known = {r.rank for r in ranks}
     facts = replace(facts, local_ranks=tuple(sorted(known)), lost_nodes=tuple(lost))
-    facts = replace(facts, clocks=tuple(clocks))
+    facts = replace(facts, clocks=tuple(clocks), absent_hosts=_list_absent_hosts(joint, lost))
     apart = describe_clocks_apart(facts.clocks)
     notes = (
         *facts.notes,
@@ -196,7 +199,9 @@ def judge_nodes(
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not _is_hang(verdict, seen, graph, judged):
         verdict = replace(verdict, outcome="silent")
-    return JointJudgement(_add_figures(verdict, judged), facts, seen.ranks, graph)
+    differences = find_node_differences(one.record for one in nodes)
+    verdict = replace(_add_figures(verdict, judged), differences=differences)
+    return JointJudgement(verdict, facts, seen.ranks, graph)
 
 
 def _list_untold(joint: JointNodes) -> list[LostNode]:
@@ -319,14 +324,54 @@ def _note_later_end(node: RecordedNode) -> str:
 
 def _note_absent(facts: JobFacts, nodes: Sequence[RecordedNode]) -> list[str]:
     """Return which ranks of the job no node has told of, in words."""
-    known = {rank for one in nodes for rank in one.record.job.local_ranks}
-    known |= {each.rank for one in nodes for each in one.record.ranks}
-    known |= {rank for one in facts.lost_nodes for rank in one.ranks}
-    absent = [rank for rank in range(facts.world_size) if rank not in known]
-    if not absent or len(absent) <= sum(not isinstance(rank, int) for rank in known):
+    absent = _list_absent_ranks(nodes, facts.lost_nodes, facts.world_size)
+    if not absent:
         return []
     are = "is" if len(absent) == 1 else "are"
-    return [f"{format_ranks(absent)} {are} on nodes that have left nothing here"]
+    hosts = describe_absent_hosts(facts.absent_hosts)
+    where = f": {hosts}" if hosts else ""
+    return [f"{format_ranks(absent)} {are} on nodes that have left nothing here{where}"]
+
+
+def _list_absent_ranks(
+    nodes: Sequence[RecordedNode], lost: Sequence[LostNode], world: int
+) -> list[int]:
+    """Return the ranks of which no node has told."""
+    known = {rank for one in nodes for rank in one.record.job.local_ranks}
+    known |= {each.rank for one in nodes for each in one.record.ranks}
+    known |= {rank for one in lost for rank in one.ranks}
+    absent = [rank for rank in range(world) if rank not in known]
+    unnumbered = sum(not isinstance(rank, int) for rank in known)
+    return absent if len(absent) > unnumbered else []
+
+
+# Of a step before those of the allocation, which may have more.
+_SLURM_LISTS = ("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST")
+
+
+def _list_absent_hosts(joint: JointNodes, lost: Sequence[LostNode]) -> tuple[str, ...]:
+    """Return the hosts that Slurm has for the job and that have not come; () where all ranks have,
+    or where Slurm calls hosts otherwise than they do themselves.
+    """
+    nodes = joint.nodes
+    world = max(one.record.job.world_size for one in nodes)
+    if not _list_absent_ranks(nodes, lost, world):
+        return ()
+    told = [facts.environment for one in nodes for facts in one.record.ranks]
+    lists = (own[name] for name in _SLURM_LISTS for own in told if own.get(name))
+    try:
+        names = read_host_names(next(lists, ""))
+    except UsageError:
+        return ()
+    come = {_first_label(one.record.host) for one in nodes}
+    if not come <= {*map(_first_label, names)}:
+        return ()
+    come |= {_first_label(one.host) for one in lost}
+    return tuple(name for name in dict.fromkeys(names) if _first_label(name) not in come)
+
+
+def _first_label(host: str) -> str:
+    return host.partition(".")[0].lower()
 
 
 # ---- one job of several --------------------------------------------------------------------------

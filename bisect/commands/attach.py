@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..attach.host_names import check_one_word
 from ..base.argument_types import Parser, assignment, count, positive
 from ..base.errors import HangbisectError, UsageError
+from ..base.host_names import check_one_word
 from . import make_parser
 
 if TYPE_CHECKING:
@@ -260,9 +260,12 @@ async def attach_to_nodes(args: argparse.Namespace) -> int:
 
 
 def _report_silent_nodes(job: RemoteJob, answers: Sequence[NodeAnswer]) -> None:
-    """Say which machines did not answer, why, and how to look there. Raises HangbisectError where
-    none did.
+    """Say which machines did not answer, why, and how to look there, and which did and are not
+    well all the same. Raises HangbisectError where none did.
     """
+    for one in answers:
+        if one.facts is not None and one.node.said:
+            _print_to_stderr(f"{one.node.name}: {one.node.said}")
     silent = [one for one in answers if one.facts is None]
     for one in silent:
         _print_to_stderr(f"{one.node.name}: {one.trouble}\n    there: {one.node.paste}")

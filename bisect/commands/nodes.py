@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..attach.host_names import check_one_word
 from ..base.argument_types import Parser, around_dashes, count, dashes_missing, positive
 from ..base.errors import UsageError
+from ..base.host_names import check_one_word
 from . import make_parser
 
 if TYPE_CHECKING:

@@ -263,3 +263,12 @@ def describe_clocks_apart(clocks: Sequence[ClockOffset]) -> str:
     if apart - first.error - last.error <= FAR:
         return ""
     return f"the clock of {first.host} is {format_seconds(apart)} behind that of {last.host}"
+
+
+def describe_absent_hosts(hosts: Sequence[str]) -> str:
+    """Return in words which of Slurm's hosts have not come, "" for none."""
+    if not hosts:
+        return ""
+    more = f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else ""
+    have = "has" if len(hosts) == 1 else "have"
+    return f"of Slurm's nodes {', '.join(hosts[:_MOST_NAMED])}{more} {have} not come"

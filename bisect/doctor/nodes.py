@@ -24,10 +24,11 @@ from ..base.deadline import call_with_limit
 from ..base.launchers import DIALECTS
 from ..base.lazy_dataclass import dataclass
 from ..base.words import format_count, format_seconds
+from ..evidence.installed_versions import read_versions
 from .examination import Check, CheckFamily, Finding, Setting, ok, problem, run_in_threads, unknown
 from .interfaces import address_for_peers
 from .interfaces import read_interfaces as read_interfaces
-from .libraries import as_versions, compare_versions, read_versions
+from .libraries import as_versions, compare_versions
 from .master_address import DEFAULT_PORT, LOOK_UP, addresses_of
 
 MOST_PORTS = 8  # that are tried behind MASTER_PORT

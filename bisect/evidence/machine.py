@@ -178,22 +178,42 @@ def _scaled_number(value: object, unit: int) -> float | None:
 
 
 async def read_machine(
-    limit: float = 1.0, since: float | None = None, kernel_log: str = KERNEL_LOG
+    limit: float = 1.0,
+    since: float | None = None,
+    kernel_log: str = KERNEL_LOG,
+    is_monitor: bool = False,
 ) -> MachineFacts:
     """Return what there is of cores, memory, interfaces, name servers and GPUs, within `limit`
     seconds and a little, with the errors of GPUs since then (monotonic clock; None: none are looked
-    for); what did not come in time is said in `missing`.
+    for); what did not come in time is said in `missing`. `is_monitor`: our Python is that of the
+    ranks, and so is what is installed.
     """
-    (about, missing), (found, no_gpus), (errors, unseen) = await asyncio.gather(
-        _read_host(limit), read_gpus(limit), _read_gpu_errors(limit, since, kernel_log)
+    (about, missing), (found, no_gpus), (errors, unseen), installed = await asyncio.gather(
+        _read_host(limit),
+        read_gpus(limit),
+        _read_gpu_errors(limit, since, kernel_log),
+        _read_installed(limit if is_monitor else 0.0),
     )
     return MachineFacts(
         **about,  # type: ignore[arg-type]  # by name
         gpus=found,
         driver=next((gpu.driver for gpu in found if gpu.driver), ""),
         gpu_errors=errors,
+        installed=installed,
         missing=(*missing, *no_gpus, *unseen),
     )
+
+
+async def _read_installed(limit: float) -> dict[str, str]:
+    """Return the versions of what is installed, {} where that cannot be read in time."""
+    if not limit:
+        return {}
+    from .installed_versions import read_versions
+
+    try:
+        return await call_with_limit(read_versions, limit=limit, key="installed versions")
+    except Exception:  # packages that are half removed, or on a disk that hangs
+        return {}
 
 
 async def _read_gpu_errors(

@@ -4,7 +4,8 @@ that they belong to one job and one user, and a deadline for each read.
     length of the body, 4 bytes, big-endian | body | MAC, 16 bytes (sealed messages alone)
 
 A body is JSON, or JSON that zlib has compressed: what nodes report of their ranks says the same
-words again and again, and is some 5 kB a node, 1.5 kB compressed.
+words again and again, and is some 5 kB a node, 1.5 kB compressed. So does a word on each rank: 60
+bytes a rank of a node of 8, 14 compressed.
 
 The MAC is keyed BLAKE2b (RFC 7693) over a counter and the body, with a key for each direction: what
 is changed, left out, repeated or sent back to its sender does not fit, and the connection is over.
@@ -51,7 +52,7 @@ MOST = 64 << 20  # bytes of all messages of one connection, at once
 MORE_EACH_SECOND = 64 << 10  # bytes beside that: a training of weeks has words and beats all along
 MAC_SIZE = 16
 _HEADER = 4
-_PLAIN = 1024  # bytes of a message that is not worth compressing
+_PLAIN = 128  # bytes of a message that is not worth compressing: it takes 4 µs, and saves nothing
 
 Message = dict[str, Any]
 Address = tuple[str, int]

@@ -127,7 +127,7 @@ class Inquiry:
 
     async def _look_at_machine(self, inspection: Inspection) -> None:
         if inspection.count == 0:
-            self.job.machine = await read_machine(since=self.job.started)
+            self.job.machine = await read_machine(since=self.job.started, is_monitor=True)
 
     def _announce(self, due: clocks.Overdue) -> None:
         """Say once a step that its clock ran out, and that we look."""

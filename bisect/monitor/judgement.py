@@ -432,7 +432,7 @@ async def _add_evidence_of_failure(
 
     read = await add_logs(job, ranks, ended)
     if job.machine is None:
-        job.machine = await read_machine(MACHINE_LIMIT, job.started)
+        job.machine = await read_machine(MACHINE_LIMIT, job.started, is_monitor=True)
     return read
 
 

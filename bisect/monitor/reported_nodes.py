@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..collect.nodes import JointJudgement
 
 NOT_REACHED = "it was never heard, and the network does not reach it"
+NOT_COME = "Slurm has it for this job, and it was never heard"
 
 
 async def judge_reported_nodes(
@@ -80,7 +81,8 @@ async def _judge_answers(
     proof = proof or next((a.report.proof for a in order if a.report.proof), "")
     proof = "" if is_paused(nodes) else proof
     verdict = add_nodes(joint.verdict, order, unseen)
-    never_heard = (NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard)
+    never_heard = [NodeSeen(one.host, False, one.ranks, NOT_REACHED) for one in unheard]
+    never_heard += [NodeSeen(host, False, (), NOT_COME) for host in joint.facts.absent_hosts]
     verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
     is_over = any(one.report.is_over for one in order)
     return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)

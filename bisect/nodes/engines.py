@@ -23,12 +23,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Literal
 
-from ..attach.host_names import read_host_names
 from ..attach.nodes import SLURM_LIMIT, SSH_CONNECT_LIMIT, run_program
 from ..attach.pods import Pod, kubectl_command, list_pods
 from ..base.deadline import run_command
 from ..base.errors import HangbisectError, UsageError
 from ..base.files import PACKAGE
+from ..base.host_names import read_host_names
 from ..base.json_codec import from_json, to_json
 from ..base.lazy_dataclass import dataclass
 from ..evidence.external_tools import find_program
@@ -239,7 +239,8 @@ def read_ray_nodes() -> tuple[str, ...]:
 
 def read_pods(selector: str, namespace: str | None) -> tuple[Pod, ...]:
     """Return the running pods with these labels ("app=idle"). Raises as list_pods() does."""
-    return asyncio.run(list_pods(selector, namespace, "Name the nodes with --hosts."))
+    pods = asyncio.run(list_pods(selector, namespace, "Name the nodes with --hosts."))
+    return tuple(pod for pod in pods if not pod.trouble)
 
 
 def list_pod_nodes(pods: Sequence[Pod], selector: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Literal
 from ..base.command_words import starts_all_nodes, starts_one_node
 from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.masking import mask_text
+from ..base.node_differences import word_difference
 from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
@@ -63,6 +64,7 @@ def word_verdict(
     middle += make_rows("starts", job.starting) + _word_subgroups(verdict, job, ranks)
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict)) + _word_libraries(verdict)
+    middle += _word_differences(verdict)
     hangs = verdict.outcome in STANDS_STILL
     is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
     is_provable = is_provable and not (is_part or starts_one_node(verdict.command))
@@ -96,6 +98,7 @@ _OF_LIBRARIES = (
     "the GPU of rank",
 )
 _MOST_OF_LIBRARIES = 2
+_MOST_DIFFERENCES = 3  # between nodes
 
 
 def _word_libraries(verdict: Verdict) -> list[Row]:
@@ -105,6 +108,15 @@ def _word_libraries(verdict: Verdict) -> list[Row]:
     if more > 0:
         shown[-1] += f" (and {more} more in verdict.json)"
     return [row for note in shown for row in make_rows("says", note)]
+
+
+def _word_differences(verdict: Verdict) -> list[Row]:
+    """Return what the nodes of the job do not have in common, the first of it."""
+    told = [word_difference(one) for one in verdict.differences[:_MOST_DIFFERENCES]]
+    more = len(verdict.differences) - len(told)
+    return make_rows(
+        "differs", *told, f"and {format_count(more, 'more thing')} in verdict.json" if more else ""
+    )
 
 
 def _add_titles(answer: Answer, titles: Mapping[RankId, str]) -> Answer:

@@ -10,7 +10,14 @@ from hangbisect.base.identity import ProcessId
 from hangbisect.base.json_codec import from_json, to_json
 from hangbisect.base.node_record import NodeClock, NodeRecord, make_node_record
 from hangbisect.base.process_facts import Descriptor, Socket
-from hangbisect.base.rank_facts import Ended, JobFacts, LostNode, RankFacts, SlowStep
+from hangbisect.base.rank_facts import (
+    Ended,
+    JobFacts,
+    LostNode,
+    MachineFacts,
+    RankFacts,
+    SlowStep,
+)
 from hangbisect.base.verdict_facts import NodeSeen, Outcome, Verdict
 from hangbisect.collect.node_connections import UnheardHost, connect_nodes
 from hangbisect.collect.nodes import (
@@ -22,7 +29,7 @@ from hangbisect.collect.nodes import (
 )
 from hangbisect.diagnosis.verdict import OUTCOMES, judge_job
 
-from ..diagnosis.made_up import ALL_REDUCE, SLEEP, gone, job, look, rank
+from ..diagnosis.made_up import ALL_REDUCE, GROUP, SLEEP, gone, job, look, rank
 
 WALL = 1_800_000_000.0
 
@@ -564,3 +571,104 @@ def test_a_launcher_that_waits_on_once_all_ranks_have_ended_well_is_what_is_told
     waits = replace(waits, verdict=replace(waits.verdict, component="launcher", world_size=0))
     over = node("n2", on("n2", gone(1, 0)), ended="done", outcome="ok")
     assert judge(waits, over) is waits.verdict
+
+
+def differing(verdict: Verdict) -> dict[str, dict[str, tuple[str, ...]]]:
+    """What differs between nodes: hosts by value, by name."""
+    return {
+        one.name: {each.value: each.nodes for each in one.values} for one in verdict.differences
+    }
+
+
+def nodes_with(
+    *machines: dict[str, str],
+    versions: tuple[dict[str, str], ...] = (),
+    environments: tuple[dict[str, str], ...] = (),
+) -> list[RecordedNode]:
+    """Nodes of one rank each, that have this installed, imported, and as variables."""
+    found = []
+    for number in range(max(map(len, (machines, versions, environments)))):
+        host, at = f"n{number + 1}", (SLEEP if number == 1 else ALL_REDUCE)
+        own = environments[number] if environments else {}
+        facts = on(host, rank(number, at, at), environment=own)
+        installed = machines[number] if machines else {}
+        told = {"versions": versions[number]} if versions else {}
+        found.append(node(host, facts, machine=MachineFacts(installed=installed), **told))
+    return found
+
+
+def test_a_node_with_other_versions_is_named_in_the_verdict_on_all() -> None:
+    usual = {"torch": "2.13.0", "NCCL": "2.28.9", "driver": "570.158.01", "Python": "3.12.3"}
+    other = {"torch": "2.12.1", "NCCL": "2.27.5", "driver": "550.54", "Python": "3.11.9"}
+    ours = ({"hangbisect": "0.1.0"},) * 2 + ({"hangbisect": "0.0.9", "python": "3.11.9"},)
+    found = differing(judge(*nodes_with(usual, usual, other, versions=ours)))
+    assert found["hangbisect"] == {"0.1.0": ("n1", "n2"), "0.0.9": ("n3",)}
+    for name, value in usual.items():
+        assert found[name] == {value: ("n1", "n2"), other[name]: ("n3",)}
+    assert found.keys() == {"hangbisect", *usual}
+
+
+def test_what_a_node_could_not_read_or_has_not_imported_yet_differs_from_nothing() -> None:
+    usual = {"torch": "2.13.0", "NCCL": "2.28.9"}
+    versions = ({"hangbisect": "1", "lightning": "2.6"}, {"hangbisect": "1"})
+    assert judge(*nodes_with(usual, {}, versions=versions)).differences == ()
+    found = differing(judge(*nodes_with(usual, {"torch": "2.13.0"}, versions=versions)))
+    assert found == {"NCCL": {"2.28.9": ("n1",), "": ("n2",)}}
+    imported = ({"torch": "2.13.0"}, {"torch": "2.14.0"})  # it is what counts, where it is known
+    found = differing(judge(*nodes_with(usual, usual, versions=imported)))
+    assert found == {"torch": {"2.13.0": ("n1",), "2.14.0": ("n2",)}}
+
+
+def test_variables_that_decide_how_ranks_talk_are_compared_and_no_others() -> None:
+    ones = {"NCCL_IB_DISABLE": "1", "RANK": "0", "CUDA_VISIBLE_DEVICES": "0", "NCCL_DEBUG": "INFO"}
+    others = {"RANK": "1", "CUDA_VISIBLE_DEVICES": "1", "NCCL_DEBUG": "INFO"}
+    own = {"WANDB_RUN_ID": "x", "NCCL_DEBUG_FILE": "/tmp/a", "TORCHELASTIC_ERROR_FILE": "/tmp/b"}
+    found = differing(judge(*nodes_with(environments=(ones, others | own))))
+    assert found == {"NCCL_IB_DISABLE": {"1": ("n1",), "": ("n2",)}}
+    assert judge(*nodes_with(environments=(ones, {}))).differences == ()  # it is not known there
+
+
+def test_what_many_nodes_have_is_told_of_some() -> None:
+    many = [{"NCCL": "2.27.5" if number == 7 else "2.28.9"} for number in range(100)]
+    (one,) = judge(*nodes_with(*many)).differences
+    usual, other = one.values
+    assert (usual.count, len(usual.nodes)) == (99, 8)
+    assert (other.count, other.nodes) == (1, ("n8",))
+
+
+def waits_for_more(host: str, number: int, **variables: str) -> RecordedNode:
+    """A node of a job of three, whose rank waits for those of others."""
+    return node(host, on(host, rank(number, GROUP, GROUP), environment=variables), world_size=3)
+
+
+@pytest.mark.parametrize(
+    ("variables", "absent"),
+    [
+        ({"SLURM_JOB_NODELIST": "n[1-3]"}, ("n3",)),
+        ({"SLURM_NODELIST": "n[1-2],m07"}, ("m07",)),
+        # A step may have fewer nodes than its allocation.
+        ({"SLURM_JOB_NODELIST": "n[1-64]", "SLURM_STEP_NODELIST": "n[1-2,4]"}, ("n4",)),
+        ({"SLURM_JOB_NODELIST": "n[1-2]"}, ()),
+        ({"SLURM_JOB_NODELIST": "node[01-03]"}, ()),  # Slurm calls them otherwise than they do
+        ({"SLURM_JOB_NODELIST": "n[1-"}, ()),
+        ({}, ()),
+    ],
+)
+def test_hosts_of_slurms_that_have_not_come_are_named(
+    variables: dict[str, str], absent: tuple[str, ...]
+) -> None:
+    nodes = [waits_for_more("n1.cluster.example", 0, **variables), waits_for_more("n2", 1)]
+    found = judge_nodes(JointNodes(nodes), "still")
+    assert found.facts.absent_hosts == absent
+    assert found.verdict.cause is not None
+    assert found.verdict.cause.id == "other-node-missing"
+    for name in absent:
+        assert any(name in matched for matched in found.verdict.cause.matched)
+        assert any(name in note for note in found.verdict.notes)
+
+
+def test_where_all_ranks_are_there_no_host_is_missing() -> None:
+    """An allocation may have more nodes than the job."""
+    own = {"SLURM_JOB_NODELIST": "n[1-9]"}
+    nodes = [node("n1", replace(WAITS, environment=own)), node("n2", SLEEPS)]
+    assert judge_nodes(JointNodes(nodes), "still").facts.absent_hosts == ()

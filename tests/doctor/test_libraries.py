@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hangbisect.doctor.libraries import (
-    compare_versions,
-    judge_preloads,
-    parse_driver_version,
-    read_versions,
-)
+from hangbisect.doctor.libraries import compare_versions, judge_preloads
+from hangbisect.evidence.installed_versions import parse_driver_version, read_versions
 
 from .made_up import levels, said
 

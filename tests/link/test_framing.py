@@ -125,6 +125,14 @@ def test_what_is_longer_than_a_message_once_it_is_decompressed_is_refused() -> N
         read_all(Decoder(), [len(body).to_bytes(4, "big") + body])
 
 
+@pytest.mark.parametrize("ranks", [2, 4, 8, 64])
+def test_a_digest_takes_at_most_64_bytes_a_rank(ranks: int) -> None:
+    """As it goes over the network, with its length and its MAC."""
+    step = "9 WandbLogger created"
+    words = tuple(RankWord(n, "runs", step, still=n + 0.5) for n in range(ranks))
+    assert len(pack(encode(Digest(words)), Seal(KEY))) <= 64 * ranks
+
+
 @pytest.mark.parametrize(
     "text", ["NaN", '{"t": "a", "n": NaN}', '{"t": 1}', "[]", "[" * 9999, '{"t": "a"', "\xff", "1"]
 )

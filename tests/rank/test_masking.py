@@ -120,6 +120,47 @@ def test_a_key_of_many_lines_is_hidden_whole() -> None:
     assert mask_values({"said": [key, 3, None]}) == {"said": [MASK, 3, None]}
 
 
+BEGIN, END = (f"-----{word} RSA " + "PRIVATE KEY-----" for word in ("BEGIN", "END"))
+LINES = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDc", "kiG9w0BAQEFAASCBKcwggSj", "aA=="]
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (["a b", BEGIN, *LINES, END, "waits"], ["a b", MASK, MASK, MASK, MASK, MASK, "waits"]),
+        ([BEGIN, "Proc-Type: 4,ENCRYPTED", "", LINES[0], END], [MASK, MASK, "", MASK, MASK]),
+        # Cut off at its end, or at its beginning.
+        (["rank 0", BEGIN, LINES[0], LINES[1]], ["rank 0", MASK, MASK, MASK]),
+        (["step 4", *LINES, END, "runs"], ["step 4", MASK, MASK, MASK, MASK, "runs"]),
+        # With what a launcher puts in front of each line.
+        (
+            [f"[rank0]: {line}" for line in (BEGIN, *LINES[:2], END)],
+            [f"[rank0]: {MASK}", MASK, MASK, f"[rank0]: {MASK}"],
+        ),
+    ],
+)
+def test_a_key_of_many_lines_is_hidden_where_each_is_a_text(
+    told: list[str], shown: list[str]
+) -> None:
+    assert mask_values({"said": told, "n": 3}) == {"said": shown, "n": 3}
+    assert not any(line in str(mask_values([told])) for line in LINES[:2])
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [BEGIN, "rank", "0", "waits in all_reduce"],
+        [BEGIN, "no such file", LINES[0]],
+        ["torch/distributed/distributed_c10d.py", "all_reduce", END],
+        ["PRIVATE KEY", "main", "step"],
+    ],
+)
+def test_other_texts_beside_the_mark_of_a_key_stay(told: list[str]) -> None:
+    assert [one for one in mask_values(told) if one != MASK] == [
+        one for one in told if one not in (BEGIN, END)
+    ]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_the_reports_mask_is_masked_where_it_enters(seed: int) -> None:
     for one in planted(seed):

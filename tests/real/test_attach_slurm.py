@@ -53,6 +53,7 @@ def test_the_nodes_of_a_job_are_judged_as_one(
         assert job.poll() is None
         assert time.monotonic() < end
         time.sleep(0.1)
+    slurm.ask("scontrol", "update", "nodename=n1", "state=drain", "reason=GPU 3 fell off")
     attach = (sys.executable, package, "attach", "--slurm", "--limit", "90")
     asked = subprocess.run(
         [*attach, f"--in=WHOSE_JOB={environ['WHOSE_JOB']}"],
@@ -62,7 +63,10 @@ def test_the_nodes_of_a_job_are_judged_as_one(
         text=True,
         timeout=DEADLINE,
     )
+    slurm.ask("scontrol", "update", "nodename=n1", "state=resume")
     assert asked.returncode == 4, asked.stderr
+    assert "n1: Slurm says that it is MIXED+DRAIN: GPU 3 fell off\n" in asked.stderr
+    assert "n0: " not in asked.stderr
     assert is_printed(block("how-to/hung-on-slurm.md", "SILENT"), asked.stdout), asked.stdout
     (file,) = (tmp_path / "runs").glob("*/verdict.json")
     verdict = json.loads(file.read_text())

@@ -15,7 +15,9 @@ from hangbisect.base.verdict_facts import (
     Cause,
     CheckpointPlace,
     Edge,
+    NodeDifference,
     NodeSeen,
+    NodesWithValue,
     Ranks,
     Seconds,
     Try,
@@ -189,6 +191,27 @@ def test_what_each_node_starts_for_itself_proves_nothing_on_one(
     told = tuple(NodeSeen(name, True, (number,)) for number, name in enumerate(("n1", "n2")))
     lines = said(replace(VERDICT, command=tuple(command.split()), nodes=told))
     assert any(line.startswith("prove it") for line in lines) is is_whole
+
+
+def test_what_nodes_do_not_have_in_common_is_a_row() -> None:
+    usual = NodesWithValue("2.28.9", tuple(f"n{n}" for n in range(8)), 63)
+    other = NodesWithValue("2.27.5", ("n63",), 1)
+    unset = NodesWithValue("", ("n1", "n2", "n3", "n4"), 4)
+    found = (
+        NodeDifference("NCCL", (usual, other)),
+        NodeDifference("NCCL_IB_DISABLE", (replace(usual, value="1"), unset)),
+        NodeDifference("driver", (usual, other)),
+        NodeDifference("torch", (usual, other)),
+    )
+    lines = said(replace(VERDICT, differences=found))
+    at = next(n for n, line in enumerate(lines) if line.startswith("differs"))
+    assert lines[at : at + 4] == [
+        "differs   NCCL: 2.28.9 on n0, n1, n2 and 60 more, 2.27.5 on n63",
+        "          NCCL_IB_DISABLE: 1 on n0, n1, n2 and 60 more, not set on n1, n2, n3 and 1 more",
+        "          driver: 2.28.9 on n0, n1, n2 and 60 more, 2.27.5 on n63",
+        "          and 1 more thing in verdict.json",
+    ]
+    assert not any(line.startswith("differs") for line in said())
 
 
 def test_a_terminal_cuts_long_lines_and_a_pipe_does_not() -> None:

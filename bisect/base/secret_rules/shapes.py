@@ -9,7 +9,7 @@ literal stands: a rank pays nothing for the shapes that it does not meet.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 # Kind, what it starts with (any of them), the rest. Sources: the issuers' pages, and the rules of
@@ -111,6 +111,10 @@ _PRIVATE = r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
 _PRIVATE_END = r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
 # What a key cut short is made of; the line breaks may be escaped, as in JSON and in repr().
 _PRIVATE_LINES = r"(?:[A-Za-z0-9+/=:,. \t\r\n-]|\\[nrt])*"
+_ENDS = (_PRIVATE, _PRIVATE_END)
+# One of its lines alone: all of it, or behind what a launcher puts in front; or a header.
+_KEY_LINE = r"\s*[A-Za-z0-9+/=]*\s*|[A-Z][A-Za-z-]{1,20}: .*|.*\s[A-Za-z0-9+/=]{20,}\s*"
+_SHORT_LINE = 16  # characters
 # Backwards, from the end of a key whose beginning was cut off: what is no longer part of it.
 _NOT_OF_ITS_LINES = r"[^A-Za-z0-9+/=\r\n\t\\]"
 _LAST_LINES = 4096  # characters
@@ -192,6 +196,39 @@ def _private_keys(text: str) -> Iterator[tuple[int, int, str]]:
         stop = _compiled(_NOT_OF_ITS_LINES).search(before)
         cut = before[: stop.start() if stop else None].rstrip()  # the line break before it stays
         yield last.start() - len(cut), last.end(), "private key"
+
+
+def key_lines_in(texts: Sequence[str]) -> set[int]:
+    """Return which of several texts, a line each, are lines of a private key: those between its
+    beginning and its end, or next to one of these where the other is missing.
+    """
+    begins, ends = ({n for n, t in enumerate(texts) if _compiled(p).search(t)} for p in _ENDS)
+    found = set[int]()
+    for at in begins - ends:
+        end = next((n for n in range(at + 1, len(texts)) if n in ends), None)
+        last = len(texts) if end is None else end
+        found |= _lines_next_to(texts, range(at + 1, last), is_whole=end is not None)
+    for at in ends - begins:
+        if not any(begin < at and not any(begin < n < at for n in ends) for begin in begins):
+            found |= _lines_next_to(texts, range(at - 1, -1, -1), is_whole=False)
+    return found
+
+
+def _lines_next_to(texts: Sequence[str], places: range, is_whole: bool) -> set[int]:
+    """Return the lines of a key in these places, up to the first that is none. The last line of a
+    key may be short: it stands at its end, and other short words are not taken for lines where that
+    end is missing.
+    """
+    found = set[int]()
+    for n in places:
+        line = texts[n]
+        is_last = places.step < 0 and not found
+        is_short = len(line.strip()) < _SHORT_LINE and not (is_whole or is_last)
+        if is_short or not _compiled(_KEY_LINE).fullmatch(line):
+            break
+        if line:
+            found.add(n)
+    return found
 
 
 def _hexadecimal_keys(text: str) -> Iterator[tuple[int, int, str]]:

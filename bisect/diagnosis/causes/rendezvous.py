@@ -13,6 +13,7 @@ from ..disagreements import find_unshared_file
 from ..other_nodes import (
     AGENT_LOST,
     NodeRendezvous,
+    describe_absent_hosts,
     find_node_rendezvous,
     is_past_its_ranks,
 )
@@ -117,7 +118,9 @@ def _counts_on_other_nodes(scene: Scene) -> Found | None:
     here, world = len(scene.job.local_ranks), scene.job.world_size
     hosts = {facts.host for facts in scene.ranks}
     those = "this node" if len(hosts) < 2 else f"{len(hosts)} nodes"
-    return Found(f"all {here} ranks of {those} are there, of {world} in the job")
+    absent = describe_absent_hosts(scene.job.absent_hosts)
+    which = f"; {absent}" if absent else ""
+    return Found(f"all {here} ranks of {those} are there, of {world} in the job{which}")
 
 
 def _hears_who_comes(scene: Scene, subject: RankFacts) -> bool:

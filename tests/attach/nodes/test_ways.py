@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from hangbisect.attach import nodes, pods
-from hangbisect.attach.host_names import check_one_word
 from hangbisect.attach.inquiry import ask_nodes
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.node_messages import Summary, write_message
 from hangbisect.attach.nodes import Node, RemoteJob, answer_arguments
 from hangbisect.base.argument_types import Parser
 from hangbisect.base.errors import HangbisectError, UsageError
+from hangbisect.base.host_names import check_one_word
 from hangbisect.base.process_facts import Frame, Look, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.commands import attach
@@ -75,13 +75,19 @@ def calls() -> list[str]:
     return Path("calls").read_text().splitlines()
 
 
+UNSCHEDULABLE = {
+    "type": "PodScheduled",
+    "status": "False",
+    "reason": "Unschedulable",
+    "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+}
 PODS = json.dumps(
     {
         "items": [
             {
                 "metadata": {"name": f"train-{n}"},
                 "spec": {"containers": [{"name": "pytorch"}, {"name": "sidecar"}]},
-                "status": {"phase": phase},
+                "status": {"phase": phase, "conditions": [UNSCHEDULABLE] * (n == 2)},
             }
             for n, phase in enumerate(["Running", "Running", "Pending"])
         ]
@@ -111,8 +117,99 @@ def test_pods_are_asked_beside_their_container_and_where_that_is_refused_inside(
         "kubectl exec train-1 --container=pytorch --stdin",
         "kubectl get pods --selector=app=train --output=json",
     ]
-    told = capsys.readouterr().out
-    assert is_printed(block("how-to/kubernetes.md", "culprit   rank 1 train-1 pid 7"), told)
+    printed = capsys.readouterr()
+    assert is_printed(block("how-to/kubernetes.md", "culprit   rank 1 train-1 pid 7"), printed.out)
+    shown = block("how-to/kubernetes.md", "train-2: is Pending")
+    assert is_printed(shown, printed.err)
+    assert "Asking 2 of the job in 2 pods" in printed.err
+
+
+def pod(name: str, phase: str, index: str = "", **status: object) -> dict[str, object]:
+    """What kubectl lists of a pod (PodStatus of Kubernetes' API)."""
+    numbered = {"job-name": "train", "job-completion-index": index} if index else {}
+    labels = {f"batch.kubernetes.io/{label}": value for label, value in numbered.items()}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"containers": [{"name": "pytorch"}]},
+        "status": {"phase": phase, **status},
+    }
+
+
+PULL = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "me/x:1"'}}
+KILLED = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (pod("p", "Running"), ""),
+        (
+            pod("p", "Pending", conditions=[UNSCHEDULABLE]),
+            "is Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            pod("p", "Pending", containerStatuses=[{"state": PULL}]),
+            'is Pending: ImagePullBackOff Back-off pulling image "me/x:1"',
+        ),
+        (
+            pod("p", "Pending", initContainerStatuses=[{"state": PULL}], containerStatuses=None),
+            'is Pending: ImagePullBackOff Back-off pulling image "me/x:1"',
+        ),
+        (pod("p", "Pending"), "is Pending: nothing says why"),
+        (
+            pod("p", "Failed", reason="Evicted", message="The node was low on resource: memory."),
+            "has failed: Evicted The node was low on resource: memory.",
+        ),
+        (
+            pod("p", "Failed", containerStatuses=[{"state": KILLED}]),
+            "has failed: OOMKilled (exit status 137)",
+        ),
+        (
+            pod("p", "Unknown", reason="NodeLost"),
+            "is in a state that is not known: NodeLost",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_run_has_its_reason(listed: dict[str, object], said: str) -> None:
+    (found,) = pods.parse_pods(json.dumps({"items": [listed]}).encode())
+    assert found.trouble == said
+
+
+def test_pods_that_are_done_or_replaced_are_not_missing() -> None:
+    listed = [
+        pod("train-0-a", "Failed", "0"),
+        pod("train-0-b", "Running", "0"),
+        pod("train-1-a", "Failed", "1"),
+        pod("warm-up", "Succeeded"),
+    ]
+    found = pods.parse_pods(json.dumps({"items": listed}).encode())
+    assert [(one.name, bool(one.trouble)) for one in found] == [
+        ("train-0-b", False),
+        ("train-1-a", True),
+    ]
+
+
+def test_where_no_pod_runs_each_is_named_with_its_reason(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [pod("train-0", "Pending", conditions=[UNSCHEDULABLE])]
+    Path("pods").write_text(json.dumps({"items": listed}))
+    stand_in("kubectl", "cat pods")
+    with pytest.raises(UsageError, match=r"no pod runs .*\n  train-0 is Pending: 0/3 nodes"):
+        attach.run(["--kubernetes", "app=train"])
+
+
+def test_ranks_that_are_to_be_in_a_pending_pod_are_missing_with_it(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = [pod("train-0", "Running"), pod("train-1", "Pending", conditions=[UNSCHEDULABLE])]
+    Path("pods").write_text(json.dumps({"items": listed}))
+    stand_in("kubectl", 'case "$1" in get) cat pods;; exec) cat fact0;; esac')
+    assert attach.run(["--kubernetes", "app=train", "--json"]) == 4
+    verdict = json.loads(capsys.readouterr().out)
+    assert verdict["outcome"] == "silent"
+    why = "train-1 is Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    assert why in json.dumps(verdict)
 
 
 def test_without_an_image_that_has_us_nothing_is_put_beside_a_pod() -> None:
@@ -217,6 +314,57 @@ def test_a_kubectl_that_hangs_and_a_slurm_without_squeue_are_a_sentence(
         attach.run(["--slurm"])
     assert "a login node" in error.value.help
     find_program.cache_clear()
+
+
+# As `scontrol show node --oneliner` of Slurm 22.05 prints them, without most of their fields.
+SHOWN_NODES = """\
+NodeName=n1 Arch=x86_64 CPUAlloc=1 State=MIXED ThreadsPerCore=1 Comment=a State=b
+NodeName=n2 Arch=x86_64 State=MIXED+DRAIN ThreadsPerCore=1 Reason=GPU 3 fell off [root@2026-11-29T09:46:28]
+NodeName=n3 Arch=x86_64 State=ALLOCATED* ThreadsPerCore=1
+NodeName=n4 State=DOWN* Partitions=all Reason=Not responding [slurm@2026-11-29T09:46:28] Comment=(null)
+NodeName=n5 State=IDLE+DYNAMIC_NORM
+"""  # noqa: E501
+SAID_OF_NODES = {
+    "n2": "Slurm says that it is MIXED+DRAIN: GPU 3 fell off",
+    "n3": "Slurm says that it is ALLOCATED*, which does not respond",
+    "n4": "Slurm says that it is DOWN*: Not responding",
+}
+
+
+def test_what_slurm_says_of_nodes_that_are_not_well() -> None:
+    assert nodes.parse_node_states(SHOWN_NODES) == SAID_OF_NODES
+    assert nodes.parse_node_states("n1\nn2\n") == {}
+
+
+def test_a_drained_node_is_named_and_one_that_does_not_answer_with_what_slurm_says(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("shown").write_text(SHOWN_NODES)
+    stand_in("squeue", "echo '4711|n[2,4]|2|5:00|train'")
+    stand_in("scontrol", 'case "$2" in hostnames) echo n2; echo n4;; *) cat shown;; esac')
+    stand_in(
+        "srun", 'case "$*" in *n2,n4*) exit 1;; *nodelist=n2*) cat fact1;; *) exec sleep 30;; esac'
+    )
+    attach.run(["--slurm", "--limit", "2"])
+    told = capsys.readouterr()
+    assert f"n2: {SAID_OF_NODES['n2']}\n" in told.err
+    assert f"n4: no answer within 2 s; {SAID_OF_NODES['n4']}\n    there: srun" in told.err
+    (file,) = Path("runs").glob("*/verdict.json")
+    notes = json.loads(file.read_text())["notes"]
+    assert f"n2: {SAID_OF_NODES['n2']}" in notes
+    assert f"n4 is not seen: no answer within 2 s; {SAID_OF_NODES['n4']}" in notes
+
+
+def test_a_slurm_that_says_nothing_of_its_nodes_is_asked_all_the_same(
+    stand_in: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stand_in("squeue", "echo '4711|n[1-2]|2|5:00|train'")
+    stand_in("scontrol", 'case "$2" in hostnames) echo n1; echo n2;; *) exit 1;; esac')
+    stand_in(
+        "srun", 'case "$*" in *n1,n2*) exit 1;; *nodelist=n1*) cat fact0;; *) cat fact1;; esac'
+    )
+    assert attach.run(["--slurm"]) == 4
+    assert "Slurm says" not in capsys.readouterr().err
 
 
 def test_a_job_that_ends_meanwhile_is_said_to_run_no_more(stand_in: StandIn) -> None:

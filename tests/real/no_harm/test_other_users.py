@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from ..hosts_here import HostsHere
+from ..test_joined_nodes import end_all, listening, start, told, until_told
+from ..test_several_hosts import shown
 from .side_by_side import (
     Beside,
     Both,
@@ -237,3 +240,60 @@ def _dump(name: object) -> dict[str, object]:
     }
     groups = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
     return {"version": "2.9", "entries": [entry], "pg_config": groups}
+
+
+# Asks who listens there, as one who has not the token of the job; prints what came after that, and
+# whether it may read what has the token.
+STRANGER = """
+import glob, json, socket, sys
+address, folder, ports = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
+
+def exchange(port, *said):
+    with socket.create_connection((address, int(port)), timeout=20) as one:
+        one.settimeout(20)
+        size = int.from_bytes(one.recv(4, socket.MSG_WAITALL), "big")
+        greeting = json.loads(one.recv(size, socket.MSG_WAITALL))
+        for message in said:
+            body = json.dumps(message).encode()
+            one.sendall(len(body).to_bytes(4, "big") + body)
+        try:
+            return greeting["t"], one.recv(1 << 16).hex()
+        except ConnectionError:
+            return greeting["t"], ""
+
+hello = {"t": "node", "v": 1, "nonce": "00" * 16, "job": "guessed", "proof": "0" * 64}
+join = {"t": "join", "node": "1", "host": "n9", "process": "p", "ranks": [1], "world_size": 2}
+for port in ports:
+    print(*exchange(port, hello), *exchange(port, join), *exchange(port, {**hello, "proof": None}))
+environs = glob.glob("/proc/[0-9]*/environ")
+for path in [*environs, *glob.glob(folder + "/**/link.json", recursive=True)]:
+    try:
+        if b"HANGBISECT_TOKEN" in (data := open(path, "rb").read()) or b"token" in data:
+            print("read", path)
+    except OSError:
+        pass
+"""
+
+
+def test_another_user_is_refused_by_who_leads_several_nodes(hosts_here: HostsHere) -> None:
+    """Whatever it says there the verdict stays the job's own, and no token is to be read."""
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "1", "fifo", "1000")
+    made.until(lambda: "2 nodes are joined" in started[0].said(), "not joined", DEADLINE)
+    first = made.all[0]
+    ports = [one.rpartition(":")[2] for one in listening(first) if first.address in one]
+    assert ports
+    for host in made:
+        words = [*as_user(65534), others_python(), "-I", "-S", "-c", STRANGER]
+        words += [first.address, str(made.folder), ",".join(ports)]
+        said = host.run(words, folder="/")
+        assert said.returncode == 0, said.stderr
+        assert said.stdout.split() == ["lead", "lead", "lead"] * len(ports), said.stdout
+    until_told(made.all, started)
+    for host in made:
+        found = told(host)
+        assert found["ranks"]["culprit"] == [1], shown(started)
+        assert [one["name"] for one in found["nodes"]] == ["n1", "n2"]
+        assert not found["partial"]
+    assert all(one.process.poll() is None for one in started), shown(started)
+    end_all(started)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.attach.host_names import MOST_NODES
 from hangbisect.base.errors import UsageError
+from hangbisect.base.host_names import MOST_NODES
 from hangbisect.nodes.engines import read_named_nodes, read_slurm_nodes
 from hypothesis import given
 from hypothesis import strategies as st

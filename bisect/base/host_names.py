@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 
-from ..base.errors import UsageError
+from .errors import UsageError
 
 MOST_NODES = 20_000  # a larger range is a typing error
 _HELP = "--hosts n1,n2,n[05-16]: names, with ranges of numbers"
