@@ -43,6 +43,7 @@ class Role(enum.Enum):
     ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
     TAKES_CONNECTION = enum.auto()  # waits until a pool of connections has one that is free
     TAKES_MANAGED_LOCK = enum.auto()  # asks the process of a multiprocessing.Manager for a lock
+    AWAITS_GPU = enum.auto()  # waits until a GPU has done what it was given
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -462,6 +463,11 @@ FUNCTIONS = (
     LibraryFunction(r"concurrent/futures/process\.py", r"\w+", frozenset([Role.AWAITS_WORKERS])),
     LibraryFunction(
         r"joblib/parallel\.py", r"_retrieve|retrieve|__call__", frozenset([Role.AWAITS_WORKERS])
+    ),
+    LibraryFunction(
+        r"torch/(?:cuda|xpu|accelerator)/(?:__init__|streams)\.py",
+        r"synchronize",
+        frozenset([Role.AWAITS_GPU]),
     ),
     # handlers of signals whose names do not tell that they are some
     LibraryFunction(

@@ -1,4 +1,4 @@
-"""Who spins in a wait for a GPU is told from who computes: by native frames, or by the Python line."""
+"""Who spins in a wait for a GPU is told from who computes: by native frames, or by its line."""
 
 from __future__ import annotations
 

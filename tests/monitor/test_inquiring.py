@@ -71,6 +71,9 @@ class Looks:
     def facts(self) -> list[Any]:
         return []
 
+    def spinning(self) -> frozenset[int]:
+        return frozenset()
+
     def settled(self) -> RankClasses:
         return self.classes
 
