@@ -217,6 +217,8 @@ class Job:
         self.judging = asyncio.Lock()  # one of these at a time
         self.beside_since = 0.0  # since when it stands still and waits for these to be judged
         self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
+        # When it was last called silent for a time limit that was known, and until when that runs.
+        self.limit_told: tuple[float, float] | None = None
         self.held_back: HeldBack | None = None
         self.paused = ""  # why nothing of it is to run here: it was stopped, or frozen
         self.closed_at = 0.0

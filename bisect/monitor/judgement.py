@@ -113,10 +113,15 @@ def _judge_facts(
         verdict, graph = judge_snapshot(facts, seen)
     proof = _find_proof(job, verdict, ended, seen, graph)
     until = _find_time_limit(job, verdict, ranks)
-    is_step_over = _is_step_over(job, due, verdict) and until <= time.monotonic()
-    if _is_only_silent(job, verdict, ended, proof, is_step_over):
+    now = time.monotonic()
+    is_step_over = _is_step_over(job, due, verdict) and until <= now
+    if is_only_silent(job, verdict, ended, proof, is_step_over, until):
         verdict = replace(verdict, outcome="silent")
-        job.silent_until = max(until, time.monotonic() + job.limits.stall)
+        if until > now:
+            job.limit_told = (now, until)
+        # Without a deadline --stall is over by now.
+        stall = 0.0 if has_no_deadline(job, verdict) else job.limits.stall
+        job.silent_until = max(until, now + stall)
     return Judgement(verdict, facts, ranks, graph, proof, is_step_over), seen
 
 
@@ -313,23 +318,56 @@ def _is_too_early(job: Job, judged: Judged, ended: Ended) -> bool:
     return not is_lost and _sees_too_little(job, judged.verdict, ended, judged.proof)
 
 
-def _is_only_silent(
-    job: Job, verdict: Verdict, ended: Ended, proof: str, is_step_over: bool
+def is_only_silent(
+    job: Job, verdict: Verdict, ended: Ended, proof: str, is_step_over: bool, until: float
 ) -> bool:
     """Return whether the job stands still, and it is too early to call that a hang: nothing proves
-    one, and no deadline or time limit is over.
+    one, and no deadline or time limit is over; `until` (monotonic): what the wait lasts at most, as
+    far as that is known.
 
-    A start of a search is made to be ended; only in training, where an evaluation or a checkpoint
-    may be slow, a few times --stall are waited for. Where a walk's steps have no deadline, as in
-    training, --stall is the limit.
+    A start of a search is made to be ended: it waits for such a limit only if that is over within a
+    few times --stall, and not where it shows the hang that the search knows; only in training,
+    where an evaluation or a checkpoint may be slow, a few times --stall are waited for in any case.
+    Where a walk's steps have no deadline, as in training, --stall is the limit if none is known.
     """
-    if verdict.outcome != "hang" or proof or is_step_over:
+    if verdict.outcome != "hang" or proof or is_step_over or ended not in NOTHING_MOVES:
         return False
+    left = until - time.monotonic()
     if job.is_trial and (not _trains(job) or is_long_still(job, verdict)):
-        return False
-    if not job.runs_script and not job.find_deadlines(verdict):
-        return False
-    return ended in NOTHING_MOVES
+        is_soon = 0.0 < left <= IN_DOUBT * job.limits.stall
+        return is_soon and ended != "limit" and not _shows_known_hang(job, verdict)
+    return left > 0.0 or job.runs_script or bool(job.find_deadlines(verdict))
+
+
+def _shows_known_hang(job: Job, verdict: Verdict) -> bool:
+    """Return whether a culprit stands in the hang that the search asks about."""
+    known, named = job.limits.known, job.find_members(verdict.ranks.culprit)
+    return known is not None and any(
+        known.is_place_of(job.members, member) and known.is_shown_by(member.looks)
+        for member in job.members
+        if member.rank in named
+    )
+
+
+def is_still_believed(job: Job, named: Collection[RankId]) -> bool:
+    """Return whether the wait of `named` ranks may end by the time limit that is known of it. Who
+    has stood still beyond one that was known before waits again and again.
+    """
+    if job.limit_told is None:
+        return True
+    told, until = job.limit_told
+    moved = any(member.moved_at > told for member in job.members if member.rank in named)
+    return moved or not 0.0 < until <= time.monotonic()
+
+
+def has_no_deadline(job: Job, verdict: Verdict) -> bool:
+    """Return whether who stands still is silent only until a known time limit is over: where a step
+    of a walk has no deadline, and in a search before a training. Else a script of the user's own is
+    silent for as long as it stands.
+    """
+    if job.runs_script:
+        return job.is_trial and not _trains(job)
+    return not job.find_deadlines(verdict)
 
 
 def _trains(job: Job) -> bool:
@@ -418,6 +456,8 @@ def _find_time_limit(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> 
         return 0.0
     from ..diagnosis.process.time_limits import find_time_limit
 
+    if not is_still_believed(job, job.find_members(verdict.ranks.culprit)):
+        return 0.0
     with job.failures.of("look for a time limit"):
         return find_time_limit(verdict, ranks)
     return 0.0
