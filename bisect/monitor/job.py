@@ -251,6 +251,20 @@ class Job:
         return find_deadlines(self.members, stands, self.limits)
 
     @property
+    def trains(self) -> bool:
+        """Ranks of a script of the user's own are past their first training steps."""
+        return self.runs_script and any(one.trained is not None for one in self.members)
+
+    def has_no_deadline(self, verdict: Verdict) -> bool:
+        """Return whether who stands still is silent only until a known time limit is over: where a
+        step of a walk has no deadline, and in a search before a training. Else a script of the
+        user's own is silent for as long as it stands.
+        """
+        if self.runs_script:
+            return self.is_trial and not self.trains
+        return not self.find_deadlines(verdict)
+
+    @property
     def ends_it(self) -> bool:
         """A verdict ends the job. A script of the user's own goes on, unless that was asked for."""
         return str(self.settings["on_hang"]) == "end"

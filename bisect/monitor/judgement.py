@@ -120,7 +120,7 @@ def _judge_facts(
         if until > now:
             job.limit_told = (now, until)
         # Without a deadline --stall is over by now.
-        stall = 0.0 if has_no_deadline(job, verdict) else job.limits.stall
+        stall = 0.0 if job.has_no_deadline(verdict) else job.limits.stall
         job.silent_until = max(until, now + stall)
     return Judgement(verdict, facts, ranks, graph, proof, is_step_over), seen
 
@@ -333,7 +333,7 @@ def is_only_silent(
     if verdict.outcome != "hang" or proof or is_step_over or ended not in NOTHING_MOVES:
         return False
     left = until - time.monotonic()
-    if job.is_trial and (not _trains(job) or is_long_still(job, verdict)):
+    if job.is_trial and (not job.trains or is_long_still(job, verdict)):
         is_soon = 0.0 < left <= IN_DOUBT * job.limits.stall
         return is_soon and ended != "limit" and not _shows_known_hang(job, verdict)
     return left > 0.0 or job.runs_script or bool(job.find_deadlines(verdict))
@@ -358,21 +358,6 @@ def is_still_believed(job: Job, named: Collection[RankId]) -> bool:
     told, until = job.limit_told
     moved = any(member.moved_at > told for member in job.members if member.rank in named)
     return moved or not 0.0 < until <= time.monotonic()
-
-
-def has_no_deadline(job: Job, verdict: Verdict) -> bool:
-    """Return whether who stands still is silent only until a known time limit is over: where a step
-    of a walk has no deadline, and in a search before a training. Else a script of the user's own is
-    silent for as long as it stands.
-    """
-    if job.runs_script:
-        return job.is_trial and not _trains(job)
-    return not job.find_deadlines(verdict)
-
-
-def _trains(job: Job) -> bool:
-    """Return whether ranks of a script of the user's own are past their first training steps."""
-    return job.runs_script and any(member.trained is not None for member in job.members)
 
 
 def is_long_still(job: Job, verdict: Verdict) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from ..base.outcomes import STANDS_STILL
 from . import clocks
 from .finalize import close_job, reopen_job
-from .judgement import find_later_proof, has_no_deadline, is_long_still
+from .judgement import find_later_proof, is_long_still
 from .rank_exits import GONE_TOGETHER, find_job_end, was_asked_to_end
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class VerdictReview:
         if job.ends_it and bool(limit) and now > job.started + limit:
             return "limit"
         over = any(now > end for end in job.find_deadlines(verdict).values())
-        is_late = now >= job.silent_until and (over or has_no_deadline(job, verdict))
+        is_late = now >= job.silent_until and (over or job.has_no_deadline(verdict))
         return "deadline" if is_late else None
 
     async def look_for_proof(self, now: float) -> bool:

@@ -13,6 +13,7 @@ from hangbisect.base.identity import RankId
 from hangbisect.base.verdict_facts import Ranks, Verdict
 from hangbisect.diagnosis.verdict_skeleton import make_verdict_skeleton
 from hangbisect.monitor.clocks import KnownHang, TimeLimits, find_deadlines
+from hangbisect.monitor.job import Job
 from hangbisect.monitor.judgement import is_only_silent, is_still_believed
 from hangbisect.monitor.verdict_review import VerdictReview
 
@@ -49,6 +50,8 @@ def silent_job(
     )
     made.find_members = set
     made.find_deadlines = lambda verdict: find_deadlines(members, {0, 1}, limits)
+    made.trains = False
+    made.has_no_deadline = lambda verdict: Job.has_no_deadline(made, verdict)
     return made
 
 
