@@ -16,6 +16,7 @@ from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, LostNode, RankFact
 from ..base.verdict_facts import Ranks, Verdict
 from ..base.words import begin_sentence, format_ranks
 from ..collect.source_facts import add_source_facts
+from ..diagnosis.process.time_limits import find_time_limit, note_given_limit
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -117,6 +118,8 @@ def _judge_facts(
     is_step_over = _is_step_over(job, due, verdict) and until <= now
     if is_only_silent(job, verdict, ended, proof, is_step_over, until):
         verdict = replace(verdict, outcome="silent")
+        with job.failures.of("say what limits the wait"):
+            verdict = note_given_limit(verdict, ranks)
         if until > now:
             job.limit_told = (now, until)
         # Without a deadline --stall is over by now.
@@ -439,8 +442,6 @@ def _find_time_limit(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> 
     """Return until when (monotonic) the waits of the culprits last at the most, 0.0 if unknown."""
     if verdict.outcome != "hang":
         return 0.0
-    from ..diagnosis.process.time_limits import find_time_limit
-
     if not is_still_believed(job, job.find_members(verdict.ranks.culprit)):
         return 0.0
     with job.failures.of("look for a time limit"):

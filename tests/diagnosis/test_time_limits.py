@@ -155,6 +155,7 @@ def test_who_asks_again_after_each_limit_has_none() -> None:
 
 # ---- limits that functions were given ------------------------------------------------------------
 
+
 def gives_up(frame: str, told: tuple[str, ...], *inner: str, name: str = "timeout") -> list[Look]:
     """Looks a second apart at a rank that waits in short steps, in a function that was given a time
     limit: `told` at each look.
@@ -222,7 +223,7 @@ def test_it_is_read_as_it_is_worded(told: str, end: float) -> None:
 
 
 def test_one_that_is_counted_down_ends_when_it_says() -> None:
-    """fsspec takes a second off each second."""
+    """As fsspec does, a second each second."""
     frame, _ = GIVEN["fsspec"]
     found = limit(rank(0, *gives_up(frame, ("60.0", "59.0", "58.0"), *_EVENT)))
     assert found == pytest.approx(160.0)
