@@ -15,7 +15,14 @@ from ..base.masking import mask_text
 from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
-from ..base.verdict_facts import Cause, CheckpointPlace, Edge, Verdict, Where
+from ..base.verdict_facts import (
+    GIVEN_LIMIT,
+    Cause,
+    CheckpointPlace,
+    Edge,
+    Verdict,
+    Where,
+)
 from ..base.words import (
     LEVELS,
     cause_page,
@@ -63,6 +70,7 @@ def word_verdict(
     middle += make_rows("starts", job.starting) + _word_subgroups(verdict, job, ranks)
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict)) + _word_libraries(verdict)
+    middle += _word_limit(verdict)
     hangs = verdict.outcome in STANDS_STILL
     is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
     is_provable = is_provable and not (is_part or starts_one_node(verdict.command))
@@ -105,6 +113,12 @@ def _word_libraries(verdict: Verdict) -> list[Row]:
     if more > 0:
         shown[-1] += f" (and {more} more in verdict.json)"
     return [row for note in shown for row in make_rows("says", note)]
+
+
+def _word_limit(verdict: Verdict) -> list[Row]:
+    """Return by which time limit a culprit gives up that is only silent."""
+    told = (note for note in verdict.notes if note.startswith(GIVEN_LIMIT))
+    return make_rows("limit", next(told, "").removeprefix(GIVEN_LIMIT))
 
 
 def _add_titles(answer: Answer, titles: Mapping[RankId, str]) -> Answer:

@@ -22,7 +22,7 @@ from ...base.library_functions import (
 from ...base.lock_polls import find_lock_poll
 from ...base.process_facts import Frame, Look
 from ...base.rank_facts import RankFacts
-from ...base.verdict_facts import Verdict, Wait
+from ...base.verdict_facts import GIVEN_LIMIT, Verdict, Wait
 from ...base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 from .frames import format_frame
@@ -140,8 +140,8 @@ def describe_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
         if (given := find_given_limit(facts.looks)) is not None:
             limit = format_seconds(given.seconds)
             return (
-                f"{name_rank(facts.rank)} waits for {limit} at most by the time limit of "
-                f"{format_frame(given.frame)}: it gives up within {limit} of the first look"
+                f"{GIVEN_LIMIT}{name_rank(facts.rank)} waits for {limit} at most by the time limit "
+                f"of {format_frame(given.frame)}: it gives up within {limit} of the first look"
             )
     return ""
 
