@@ -5,8 +5,9 @@
 Each job is a world of ranks that hand an operation out and wait for it in one of five ways: a spin
 on its handle, `Work.wait()`, a native call again and again, a helper thread that calls it, an event
 that a helper thread sets. One rank does something else before it, in one of eight ways. The truth
-of each is that rank and nobody else. NAME is "way" or "way/what". With --attach the job is started
-plainly and left to hang, then `hangbisect attach` is asked. Aim: all of 40 named; never all ranks.
+of each is that rank and nobody else. A "loop" computes, and is slow for two minutes first. NAME is
+"way" or "way/what". With --attach the job is started plainly and left to hang, then `hangbisect
+attach` is asked. Aim: all of 40 named; never all ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from typing import Any
 import jobs
 
 LIMIT = 300.0  # seconds for one job: eight ranks start slowly on a busy machine
-SLOW_LIMIT = "2"  # a loop without an end burns all cores until then: with 5, for two minutes
 SETTLES = 6.0  # seconds after a verdict in which it may still be taken back
 _TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 _HANGBISECT = [sys.executable, "-m", "hangbisect"]
@@ -115,8 +115,7 @@ def judge(
         if options.attach:
             return _attach(command, here), time.monotonic() - began
         ours = [*_HANGBISECT, "run", "--run-dir", "run", "--stall", "8", "--keep-watching"]
-        ours += ["--slow-limit", SLOW_LIMIT, "--"]
-        running = jobs.Running([*ours, *command], here, jobs.clean_environ())
+        running = jobs.Running([*ours, "--", *command], here, jobs.clean_environ())
         verdict = jobs.until(lambda: jobs.verdict_of(running.run_dir), LIMIT, running.process)
         seconds = time.monotonic() - began
         if verdict:

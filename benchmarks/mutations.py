@@ -48,6 +48,7 @@ TIMES = (0.5, 4.0)
 LIMIT = 3600.0  # seconds for all cases in one way
 AS_IS = "as is"
 MOST_WRONG = 0.05  # of the causes that fit
+LEAST_LOCATED = 0.9  # of the hangs, on each mutation
 _WRAPPED = """
 
 class _Keeper:
@@ -309,7 +310,7 @@ MUTATIONS: Mapping[str, Mutation] = {
 
 def main() -> int:
     """Print the tables; return 1 if a cause called seen was wrong, more than one in twenty of those
-    that fit, or a control a hang.
+    that fit, or a control a hang, or if of the hangs of a mutation less than 90 % were located.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*")
@@ -325,6 +326,7 @@ def main() -> int:
     chosen = case_files.choose_cases(options.cases, case_files.load_all_cases())
     ways = [name for name in MUTATIONS if name.startswith(tuple(options.only.split(",")))]
     rows: list[dict[str, Any]] = []
+    missed: list[str] = []  # mutations
     if options.rows is not None and options.rows.exists():
         rows = json.loads(options.rows.read_text())
     heads = ("located", "cause", "explained")
@@ -333,11 +335,14 @@ def main() -> int:
     for way in ways:
         answers = run(way, chosen, options)
         print(format_row(way, answers), flush=True)
+        missed += [] if locates_well(answers) else [way]
         rows += [{**answer, "way": way} for answer in answers]
         if options.rows is not None:
             options.rows.write_text(json.dumps(rows, indent=1))
     print(f"\n{format_levels(rows)}")
-    return int(any(map(is_worst, rows)) or not fits_well(rows))
+    if missed:
+        print(f"located below {LEAST_LOCATED:.0%}: {', '.join(missed)}".replace("%", " %"))
+    return int(any(map(is_worst, rows)) or not fits_well(rows) or bool(missed))
 
 
 def run(way: str, chosen: list[CaseFile], options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -439,6 +444,12 @@ def fits_well(rows: Sequence[Mapping[str, Any]]) -> bool:
     said = [row for row in rows if row["cause"] and row["level"] == "fits"]
     wrong = [row for row in said if row["cause"] == "wrong"]
     return len(wrong) <= MOST_WRONG * len(said)
+
+
+def locates_well(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether at least nine in ten of the hangs of one mutation are located."""
+    hangs = [row for row in rows if row["asks"] == "hang"]
+    return sum(map(is_located, hangs)) >= LEAST_LOCATED * len(hangs)
 
 
 def share(right: list[Any], of: list[Any]) -> str:

@@ -3,7 +3,8 @@
 Two light ranks under `hangbisect run --on-hang end`. Rank 1 waits in one of several ways for
 something that comes after a time that is drawn from 5 to 300 s, log-uniform; rank 0 polls for it.
 Right is whatever ends well: nothing said, or SILENT and taken back. HANG, and a job that was
-ended, are wrong. A table of kinds of waits over how long they lasted.
+ended, are wrong; so is where nothing was said of a wait of which silence is all that can be known,
+which was longer than --stall. A table of kinds of waits over how long they lasted.
 
     python benchmarks/silences.py [--jobs 100] [--beside 12] [--least 5] [--most 300]
                                   [--stall 20] [--seed 0]
@@ -113,6 +114,10 @@ KINDS = (
     *("sleep", "recv", "recv with a limit", "a server", "poll", "flock", "child", "event"),
     *("queue", "future", "pipe", "polled file", "a file, seldom"),
 )
+# Waits of which no look tells that they will end: nobody is to be seen who has what is waited for,
+# and no time limit that is known.
+ONLY_SILENT = ("recv", "a server", "poll", "event", "queue", "pipe")
+TOLD_AFTER = 10.0  # seconds after --stall by which what stands still has been told
 BINS = (5.0, 20.0, 60.0, 120.0, 300.0)
 
 
@@ -124,11 +129,20 @@ class Silence:
     seconds: float
     told: tuple[str, ...]  # outcomes, one after another
     status: int
+    stall: float = 20.0
+
+    @property
+    def is_to_be_told(self) -> bool:
+        """Silence is all that can be known of it, and it was silent for long enough."""
+        return self.kind in ONLY_SILENT and self.seconds > self.stall + TOLD_AFTER
 
     @property
     def well(self) -> bool:
-        """It ended as it does without us, and was not called a hang."""
-        return self.status == 0 and "hang" not in self.told
+        """It ended as it does without us, and was not called a hang, but silent where that is all
+        that can be known.
+        """
+        untold = self.is_to_be_told and "silent" not in self.told
+        return self.status == 0 and "hang" not in self.told and not untold
 
 
 def main() -> int:
@@ -175,7 +189,7 @@ def run(kind: str, seconds: float, stall: float) -> Silence:
             timeout=seconds + 300,
         )
         assert time.monotonic() - began > seconds * 0.5 or done.returncode, done.stderr.decode()
-        return Silence(kind, seconds, read_outcomes(folder / "run"), done.returncode)
+        return Silence(kind, seconds, read_outcomes(folder / "run"), done.returncode, stall)
 
 
 def read_outcomes(run_dir: Path) -> tuple[str, ...]:

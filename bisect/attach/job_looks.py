@@ -10,21 +10,22 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.lazy_dataclass import dataclass
-from ..base.process_facts import Frame, Look
+from ..base.process_facts import Look
 from ..base.rank_facts import CollectiveLog, MachineFacts, RankFacts
 from ..base.words import format_rate
 from ..collect.beside import ProcessesBeside, has_spawned
 from ..collect.looks import (
+    MOST_NATIVE_RANKS,
     PAUSE,
     LockHolders,
     LookSeries,
     RankClasses,
     may_pause,
+    order_unlike,
     select_looks_since,
     take_good_looks,
 )
@@ -102,20 +103,7 @@ LEAST_LOOKS = 3  # looks
 MOST_LOOKS = 16  # that are kept of each process: the first, and the last ones
 HEARD_LATELY = 30.0  # seconds: who heard from a server since then is looked at for longer
 _HEARD_LIMIT = 0.5
-_MOST_NATIVE_RANKS = 2  # ranks that a look with native frames pauses
 _NATIVE_LOOK_LIMIT = 3.0  # seconds: it takes 0.2 to 0.4, ten times that on a very busy machine
-
-
-def order_unlike(looks: Mapping[int, Look]) -> list[int]:
-    """Return pids by their looks: one of each place in which main threads stand, those first where
-    the fewest do, then the others of them. What is seen of one tells of all that stand as it does.
-    """
-    there: dict[tuple[Frame, ...], list[int]] = {}
-    for pid, one in looks.items():
-        there.setdefault(one.main.frames if one.main is not None else (), []).append(pid)
-    places = sorted(there.values(), key=len)
-    turns = zip_longest(*places)
-    return [pid for turn in turns for pid in turn if pid is not None]
 
 
 class JobLooks(LookSeries):
@@ -217,7 +205,7 @@ class JobLooks(LookSeries):
         """
         pids = [pid for pid, rank in self.ranks.items() if rank in ranks]
         paused = {pid: self.looks[pid][-1] for pid in pids if self._may_pause(pid)}
-        return order_unlike(paused)[:_MOST_NATIVE_RANKS]
+        return order_unlike(paused)[:MOST_NATIVE_RANKS]
 
     async def _was_heard_lately(self, settled: RankClasses) -> bool:
         """Return whether something came not long ago from outside the job to a rank that seems to

@@ -33,7 +33,7 @@ from ..collect.node_connections import connect_nodes
 from ..diagnosis.compilation import find_compilations, find_waiting_ranks
 from ..diagnosis.process.frames import frame_owner
 from ..diagnosis.process.process_snapshot import merge_looks
-from ..diagnosis.process.time_limits import find_time_limit
+from ..diagnosis.process.time_limits import find_time_limit, note_given_limit
 from ..diagnosis.proof_of_hang import find_proof_of_hang
 from ..diagnosis.rank_connections import note_exchanges
 from ..diagnosis.snapshot import Snapshot
@@ -116,7 +116,7 @@ def judge_nodes(
     seen = Snapshot(ranks)
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not find_proof_of_hang(verdict, seen, graph):
-        verdict = replace(verdict, outcome="silent")
+        verdict = note_given_limit(replace(verdict, outcome="silent"), ranks)
     if is_compiling and not table:
         verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
     if moving:

@@ -43,6 +43,7 @@ class Role(enum.Enum):
     ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
     TAKES_CONNECTION = enum.auto()  # waits until a pool of connections has one that is free
     TAKES_MANAGED_LOCK = enum.auto()  # asks the process of a multiprocessing.Manager for a lock
+    AWAITS_GPU = enum.auto()  # waits until a GPU has done what it was given
     MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
 
 
@@ -59,11 +60,12 @@ class LibraryFunction:
     path_locals: tuple[str, ...] = ()  # which tell the path of the lock file, the best first
     path_below: str = ""  # the lock's name, where they tell the folder that it is in
     locals: str = ""  # further ones that are worth showing, the telling ones first
+    limit: str = ""  # those that tell for how many seconds the function waits at the most
 
     @property
     def shown_locals(self) -> tuple[str, ...]:
         """The names of all locals that may be shown."""
-        return (*self.path_locals, *self.locals.split())
+        return (*self.path_locals, *self.locals.split(), *self.limit.split())
 
 
 _C10D = r"torch/distributed/distributed_c10d\.py"
@@ -181,7 +183,9 @@ FUNCTIONS = (
         locals="store_key group_name rank worker_count world_size timeout",
     ),
     LibraryFunction(_C10D, _TRANSFERS, locals="src dst group_src group_dst tag"),
-    LibraryFunction(_C10D, r"(?:monitored_)?barrier", locals="timeout wait_all_ranks device_ids"),
+    LibraryFunction(
+        _C10D, r"(?:monitored_)?barrier", locals="wait_all_ranks device_ids", limit="timeout"
+    ),
     LibraryFunction(
         r"torch/distributed/elastic/agent/server/api\.py",
         r"_rendezvous",
@@ -202,7 +206,8 @@ FUNCTIONS = (
         r"jax/_src/distributed\.py",
         r"initialize",
         frozenset([Role.MAKES_GROUP]),
-        locals="process_id num_processes coordinator_address initialization_timeout",
+        locals="process_id num_processes coordinator_address",
+        limit="initialization_timeout",
     ),
     LibraryFunction(
         r"jax/experimental/multihost_utils\.py", r"\w+", frozenset([Role.RUNS_COLLECTIVE])
@@ -210,7 +215,8 @@ FUNCTIONS = (
     LibraryFunction(
         r"torch/distributed/elastic/utils/store\.py",
         r"\w*barrier\w*|synchronize|get_all|_try_detecting_missing_ranks",
-        locals="key_prefix prefix rank world_size num_members timeout barrier_timeout",
+        locals="key_prefix prefix rank world_size num_members",
+        limit="timeout barrier_timeout",
     ),
     LibraryFunction(
         r"lightning[_/]fabric/utilities/distributed\.py",
@@ -223,7 +229,9 @@ FUNCTIONS = (
         locals="dist_backend init_method rank world_size timeout",
     ),
     # functions that one rank has another run
-    LibraryFunction(_RPC, r"rpc_sync", frozenset([Role.CALLS_WORKER]), locals="to func timeout"),
+    LibraryFunction(
+        _RPC, r"rpc_sync", frozenset([Role.CALLS_WORKER]), locals="to func", limit="timeout"
+    ),
     LibraryFunction(
         _RPC,
         r"_all_gather",
@@ -239,14 +247,16 @@ FUNCTIONS = (
         _RAY_WORKER,
         r"get_objects|get|wait",
         frozenset([Role.AWAITS_ACTORS]),
-        locals="timeout num_returns",
+        locals="num_returns",
+        limit="timeout",
     ),
     LibraryFunction(_RAY_WORKER, r"init", locals="address"),
     LibraryFunction(_RAY_CHANNEL, r"read|write", frozenset([Role.SPINS_FOR_OTHERS])),
     LibraryFunction(
         r"ray/util/placement_group\.py",
         r"wait|placement_group|ready",
-        locals="bundles strategy timeout_seconds",
+        locals="bundles strategy",
+        limit="timeout_seconds",
     ),
     # inference servers, once they are ready
     LibraryFunction(
@@ -271,12 +281,14 @@ FUNCTIONS = (
         r"sglang/srt/utils/\w+\.py",
         r"wait_port_available",
         frozenset([Role.AWAITS_PORT]),
-        locals="port port_name timeout_s",
+        locals="port port_name",
+        limit="timeout_s",
     ),
     LibraryFunction(
         r"trl/extras/vllm_client\.py|trl/generation/vllm_client\.py",
         r"check_server",
-        locals="url total_timeout retry_interval",
+        locals="url retry_interval",
+        limit="total_timeout",
     ),
     # what starts a rank: its number, where no environment tells it
     LibraryFunction(
@@ -336,23 +348,30 @@ FUNCTIONS = (
         r"create_connection|getaddrinfo|getfqdn",
         locals="address host port name timeout",
     ),
-    LibraryFunction(r"fsspec/asyn\.py", r"sync", locals="timeout"),
     # W&B
     LibraryFunction(r"wandb/sdk/wandb_init\.py", r"init", locals="timeout project entity mode"),
     LibraryFunction(r"wandb/sdk/wandb_login\.py", r"_?login", locals="host timeout relogin"),
-    LibraryFunction(r"wandb/sdk/mailbox/\w+\.py", r"wait_\w+", locals="timeout"),
-    LibraryFunction(r"wandb/sdk/lib/service/service_port_file\.py", r"\w+", locals="timeout"),
     # other processes, data
     LibraryFunction(
         r"subprocess\.py",
         r"run|call|check_call|check_output|__init__|_execute_child|communicate|_?wait",
         locals="popenargs args cwd timeout",
     ),
+    # what is given up after the time that it was given
+    LibraryFunction(
+        r"(?:threading|queue|concurrent/futures/_base|multiproc?ess(?:ing)?/\w+|subprocess|socket"
+        r"|requests/\w+|urllib3/\S+|urllib/request|httpcore2?/_backends/\w+|fsspec/asyn"
+        r"|wandb/sdk/(?:mailbox/\w+|lib/service/service_port_file))\.py",
+        r"join|_?wait\w*|get|put|result|exception|acquire|_?poll\w*|communicate|re(?:quest|ad)|post"
+        r"|send|urlopen|open|create_connection|connect_tcp|write|sync",
+        limit="timeout",
+    ),
     LibraryFunction(
         r"torch/utils/data/dataloader\.py",
         r"_try_get_data|_get_data|__init__",
         locals="timeout i success",
     ),
+    LibraryFunction(r"torch/utils/data/dataloader\.py", r"_get_data", frozenset([Role.ASKS_AGAIN])),
     LibraryFunction(
         r"torch/utils/data/_utils/(?:worker|fetch)\.py",
         r"_worker_loop|fetch",
@@ -462,6 +481,11 @@ FUNCTIONS = (
     LibraryFunction(r"concurrent/futures/process\.py", r"\w+", frozenset([Role.AWAITS_WORKERS])),
     LibraryFunction(
         r"joblib/parallel\.py", r"_retrieve|retrieve|__call__", frozenset([Role.AWAITS_WORKERS])
+    ),
+    LibraryFunction(
+        r"torch/(?:cuda|xpu|accelerator)/(?:__init__|streams)\.py",
+        r"synchronize",
+        frozenset([Role.AWAITS_GPU]),
     ),
     # handlers of signals whose names do not tell that they are some
     LibraryFunction(

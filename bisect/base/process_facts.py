@@ -397,6 +397,7 @@ class Look:
     build: Build | None = None  # what it compiles
     taken_ports: tuple[TakenPort, ...] = ()
     ray: RayCluster | None = None  # of a rank that belongs to a cluster of Ray
+    gpus: tuple[str, ...] = ()  # the device files of GPUs that it has open
     is_forked: bool = False  # and has begun no program since
 
     @property

@@ -44,6 +44,7 @@ WaitKind = Literal[
     "unknown",
 ]
 # What ranks wait for in ordinary life: for one another.
+GIVEN_LIMIT = "time limit: "  # how a note begins that tells of one that a culprit was given
 WAITS_FOR_RANKS: tuple[WaitKind, ...] = ("rank", "absent_rank", "collective", "store")
 
 

@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
@@ -27,6 +27,7 @@ from ..base.process_facts import Frame, Look, waits_at_queue
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..diagnosis.process.actor_waits import put_job_thread_first, put_same_thread_first
+from ..diagnosis.process.device_waits import list_python_frames
 from ..diagnosis.process.helper_processes import keep_feeding_parents
 from ..diagnosis.process.process_snapshot import main_kernel
 from ..diagnosis.process.request_threads import put_stuck_request_first
@@ -58,6 +59,7 @@ from ..evidence.successive_looks import complete_look
 from ..rank.collective_records import RECORDER_THREAD
 
 PAUSE = 0.7  # seconds between two looks
+MOST_NATIVE_RANKS = 2  # that are paused so that their native frames tell what they and others do
 _LOGS_LIMIT = 1.0  # seconds for reading the logs of all ranks
 
 
@@ -91,6 +93,10 @@ class LookSeries(ABC):
         them.
         """
 
+    def spinning(self) -> Collection[RankId]:
+        """Return the ranks that burn CPU in a wait for a device, and are not to count as busy."""
+        return ()
+
     def snapshot(self) -> Snapshot:
         """Return the ranks as they are now; what they wait for is worked out once for each look."""
         ranks = keep_feeding_parents(note_exchanges(self.facts()))
@@ -100,7 +106,9 @@ class LookSeries(ABC):
     def settled(self) -> RankClasses:
         """Return which ranks move, wait and hang, as far as these looks show it."""
         snapshot = self.snapshot()
-        return classify_ranks(snapshot.ranks, snapshot.waits, self.had_time(), self._soon)
+        return classify_ranks(
+            snapshot.ranks, snapshot.waits, self.had_time(), self._soon, self.spinning()
+        )
 
     def keep(self, looks: list[Look], one: Look) -> None:
         """Add a look to those at the same process, completed from the one before. The first shows
@@ -135,6 +143,18 @@ def may_pause(looks: Sequence[Look]) -> bool:
     if not looks or looks[-1].state not in ("S", "R") or looks[-1].frozen:
         return False
     return not reason_not_to_pause(looks[-1].kernel)
+
+
+def order_unlike(looks: Mapping[int, Look]) -> list[int]:
+    """Return pids by their looks: one of each place in which main threads stand, those first where
+    the fewest do, then the others of them. What is seen of one tells of all that stand as it does.
+    """
+    there: dict[tuple[Frame, ...], list[int]] = {}
+    for pid, one in looks.items():
+        there.setdefault(one.main.frames if one.main is not None else (), []).append(pid)
+    places = sorted(there.values(), key=len)
+    turns = zip_longest(*places)
+    return [pid for turn in turns for pid in turn if pid is not None]
 
 
 def is_paused_by_a_look(one: Look) -> bool:
@@ -174,12 +194,14 @@ def classify_ranks(
     waits: Mapping[RankId, Wait | None],
     had_time: Collection[RankId] = (),
     soon: float = 0.0,
+    spinning: Collection[RankId] = (),
 ) -> RankClasses:
     """Return the ranks by what they do.
 
     A rank that waits, or may wait, for another rank counts as hung only if no rank moves. If other
     ranks only use CPU, which is also how a GPU is waited for, it counts as hung once it is in
-    `had_time`. A rank that sleeps and wakes within `soon` seconds is waiting.
+    `had_time`. A rank that sleeps and wakes within `soon` seconds is waiting. Those that are
+    `spinning` wait for a device.
     """
     held = {r.rank for r in ranks if r.held or r.awaits}
     alive = {r.rank for r in ranks if r.alive} - held
@@ -192,22 +214,22 @@ def classify_ranks(
     on_another = {r for r in quiet if r in unsure or waits_for_another(waits.get(r), r)}
     # A rank that spins inside a collective (NCCL does, and MPI) waits, whatever CPU it burns; what
     # native frames of one tell is true of those in the same place.
-    spinning = {r for r in busy if waits_for_another(waits.get(r), r)}
+    spins = {r for r in busy if r in spinning or waits_for_another(waits.get(r), r)}
     places = {r.rank: _list_python_frames(r) for r in ranks if r.rank in busy}
-    spinning |= {r for r in busy if places[r] and places[r] in [places[s] for s in spinning]}
+    spins |= {r for r in busy if places[r] and places[r] in [places[s] for s in spins]}
     asleep = {r.rank for r in ranks if r.rank in quiet and wakes_soon(r, waits.get(r.rank), soon)}
-    goes_on = moving | asleep | (busy - spinning)
-    hung = quiet - on_another - asleep if goes_on else quiet | spinning
+    goes_on = moving | asleep | (busy - spins)
+    hung = quiet - on_another - asleep if goes_on else quiet | spins
     waiting = (alive | held) - hung - (goes_on - asleep)
     return RankClasses(
-        frozenset(moving), frozenset(busy - spinning), frozenset(waiting), frozenset(hung)
+        frozenset(moving), frozenset(busy - spins), frozenset(waiting), frozenset(hung)
     )
 
 
 def _list_python_frames(facts: RankFacts) -> tuple[Frame, ...]:
     """Return where the main thread of a rank stands, without native frames."""
     main = facts.looks[-1].main if facts.looks else None
-    return tuple(one for one in main.frames if not one.native) if main is not None else ()
+    return list_python_frames(main.frames) if main is not None else ()
 
 
 def waits_for_another(wait: Wait | None, rank: RankId) -> bool:

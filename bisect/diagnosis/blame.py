@@ -25,11 +25,13 @@ from .collectives.log_divergence import find_mismatched_ranks
 from .collectives.peer_calls import ROOTED
 from .first_failure import find_first_to_fail
 from .gpu_owners import find_ranks_held_by_gpu
+from .gpu_waits import describe_alike_gpu_waits
 from .rank_connections import find_cut_connection
 from .rank_waits import is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
     await_their_starter,
+    describe_loops,
     find_awaited_server,
     find_few_in_ring,
     find_missing_at_store,
@@ -157,7 +159,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
     candidates = _prefer_rings(graph, candidates)
     candidates, loops = _part_from_loops(case, graph, candidates)
     if loops and not candidates:
-        return _Blame((), note=_describe_loops(loops))
+        return _Blame((), note=describe_loops(loops))
     if not candidates and job.ended != "interrupted":
         # Whoever the others wait for moves, or is on another node; what is left are those
         # that stand still by themselves.
@@ -182,6 +184,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         or _part_from_gone(case, candidates)
         or _part_by_rounds(case, candidates)
         or _part_ring(case, graph, candidates)
+        or _part_gpu_waits(case, least if len(least) == len(candidates) else ())
         or _part_standing_ranks(case, candidates, least)
     )
     is_told = parted.peers or parted.note or len(parted.culprit) < 2
@@ -286,6 +289,11 @@ def _blame_some(
     return _Blame(tuple(sorted(some)), others)
 
 
+def _part_gpu_waits(case: Case, ranks: Sequence[RankId]) -> _Blame | None:
+    note = describe_alike_gpu_waits(case, ranks)
+    return _Blame((), note=note) if note else None
+
+
 def _part_by_named_wait(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
     """Return those candidates to blame that stand still for a reason that has a name, where all
     other ones wait for nobody by name: a guess, that they wait for these. None where it is not so.
@@ -383,13 +391,6 @@ def _part_from_loops(
     kept = loops if len(loops) == 1 else []
     ended = [r for r in candidates if (facts := case.facts(r)) and _ended_well(case, facts)]
     return [r for r in candidates if r in kept or r not in (*ring, *ended)], loops
-
-
-def _describe_loops(ranks: Sequence[RankId]) -> str:
-    return (
-        f"{format_ranks(ranks)} hear several connections each, and wait for one another by them:"
-        " which one is to send next is not seen"
-    )
 
 
 _FEWEST = 3  # ranks, of which most can be told from few

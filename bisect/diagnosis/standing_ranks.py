@@ -20,6 +20,7 @@ from ..base.library_functions import Role, find_role
 from ..base.process_facts import Frame, Look
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
+from ..base.words import format_ranks
 from .case import Case
 from .process.blocked_syscalls import is_open_to_peers, list_awaited_pids
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
@@ -95,6 +96,14 @@ def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, 
     theirs = [path for path in different.values() if _name_functions(path) == usual]
     others = [paths[rank] for rank in few]
     return () if any(_part_by_condition(a, b) for a in others for b in theirs) else few
+
+
+def describe_loops(ranks: Sequence[RankId]) -> str:
+    """Return in words why none of ranks is named that hear one another."""
+    return (
+        f"{format_ranks(ranks)} hear several connections each, and wait for one another by them:"
+        " which one is to send next is not seen"
+    )
 
 
 def find_awaited_server(case: Case, candidates: Sequence[RankId]) -> RankId | None:

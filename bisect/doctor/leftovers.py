@@ -24,7 +24,13 @@ from ..base.launchers import ALONE_BUT_SRUNS
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import list_pids, read_stat
 from ..base.words import format_seconds
-from ..evidence.descriptors import find_holders, parse_socket_inode, read_links, read_sockets
+from ..evidence.descriptors import (
+    GPU_DEVICE,
+    find_holders,
+    parse_socket_inode,
+    read_links,
+    read_sockets,
+)
 from ..evidence.lock_and_log_files import find_all_held_locks, read_kernel_locks
 from ..evidence.process import uid_of
 from .examination import (
@@ -48,7 +54,6 @@ from .folders import Folder, Mount, caches, mount_of, mounted
 _MARKS = ("LOCAL_RANK", *ALONE_BUT_SRUNS)
 # Helpers of ranks that mostly come without them: W&B's core, Python's own children.
 _HELPERS = re.compile(r"wandb-core|multiprocessing\.(?:spawn|forkserver|resource_tracker)")
-_GPU = re.compile(r"/dev/(?:nvidia(\d+)|kfd)")
 _INITS = re.compile(r"systemd|init|tini|dumb-init|docker-init|catatonit|s6-svscan|runit")
 _DEEPEST = 40
 _MOST = 6  # named
@@ -157,7 +162,7 @@ def _left(pid: int, ports: Mapping[int, int], locks: int) -> Left:
     gpus: dict[int, None] = {}
     mine: dict[int, None] = {}
     for target in targets:
-        if (device := _GPU.fullmatch(target)) is not None:
+        if (device := GPU_DEVICE.fullmatch(target)) is not None:
             gpus[int(device[1] or 0)] = None
         elif (inode := parse_socket_inode(target)) in ports and inode is not None:
             mine[ports[inode]] = None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import stat
 import struct
@@ -334,6 +335,14 @@ def read_links(pid: int) -> dict[int, str]:
         except OSError:
             continue  # closed meanwhile
     return found
+
+
+GPU_DEVICE = re.compile(r"/dev/(?:nvidia(\d+)|kfd)")
+
+
+def list_gpus(links: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the device files of GPUs among what a process has open: none for one without a GPU."""
+    return tuple(sorted({path for path in links.values() if GPU_DEVICE.fullmatch(path)}))
 
 
 def classify_link(link: str, wchan: str = "", polled: bool = False) -> DescriptorKind:

@@ -465,6 +465,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         build=found.build,
         ray=found.ray,
         taken_ports=found.taken_ports,
+        gpus=descriptors.list_gpus(found.links),
         is_forked=is_forked_only(about),
     )
 

@@ -173,15 +173,20 @@ def find_clock_start(members: NodeRanks, member: RankState) -> float:
     return max(member.entered, members.opened.get(member.reached, 0.0))
 
 
+def is_late(members: NodeRanks, member: RankState, limits: TimeLimits, now: float) -> bool:
+    """Return whether the time of a member's step or phase is over."""
+    return now > find_clock_start(members, member) + _allowed_time(members, member, limits)
+
+
 def find_overdue(
     members: NodeRanks, member: RankState, limits: TimeLimits, now: float
 ) -> Overdue | None:
     """Return which clock of a member ran out, None if neither did."""
     if member.left or member.waits_for_us or member.quiet:
         return None
-    allowed = _allowed_time(members, member, limits)
-    if now > find_clock_start(members, member) + allowed:
-        return Overdue(member.rank, "late", find_clock_start(members, member) + allowed)
+    if is_late(members, member, limits, now):
+        since = find_clock_start(members, member) + _allowed_time(members, member, limits)
+        return Overdue(member.rank, "late", since)
     # A rank that waits for one that has left may poll, and stir, for ever: a look tells.
     left_alone = members.user_steps is not None and any(one.left for one in members)
     moved_at = member.moved_at if left_alone else max(member.moved_at, member.stirred_at)

@@ -18,12 +18,20 @@ from ..base import events
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.launcher_env import Ancestor
-from ..base.process_facts import Look
+from ..base.process_facts import Frame, Look
 from ..base.rank_facts import Ended
 from ..base.rank_state import RankState
 from ..base.words import begin_sentence, format_ranks, format_seconds
-from ..collect.looks import PAUSE, RankClasses, may_pause, waits_for_another
+from ..collect.looks import (
+    MOST_NATIVE_RANKS,
+    PAUSE,
+    RankClasses,
+    may_pause,
+    order_unlike,
+    waits_for_another,
+)
 from ..diagnosis.compilation import describe_who_waits, find_compilations
+from ..diagnosis.process.device_waits import list_python_frames
 from ..diagnosis.proof_of_hang import (
     describe_listening,
     describe_waiting_for_work,
@@ -46,8 +54,10 @@ if TYPE_CHECKING:
     from .server import Server
 
 
+_Position = tuple[int, int, str | None, int, int]  # what changes when a member gets on
 SLOW_LINE_EVERY = 60.0  # seconds
 _ASKS_PROCESSES = 2.0  # seconds, for the variables of what a member has started
+_MOST_PAUSES = 3  # of what burns CPU in one step, to hear whether it waits for a GPU
 _DEEPEST = 8  # processes above a rank that are looked at
 
 
@@ -88,6 +98,8 @@ class Inquiry:
         self.server = server
         self._interrupted = interrupted
         self._said: set[str] = set()
+        # What was paused to hear whether it waits for a GPU: the places in each step.
+        self._asked: dict[tuple[RankId, _Position], set[tuple[Frame, ...]]] = {}
 
     async def look_until_clear(self, due: Sequence[clocks.Overdue], why: str = "") -> None:
         """Look until it is clear which of the ranks that are due hangs, if any.
@@ -190,6 +202,8 @@ class Inquiry:
         job, now = self.job, time.monotonic()
         ended: Ended | None = None
         first = due[0]
+        if not why:
+            settled = await self._tell_from_work(inspection, settled)
         for one in due:
             member = job.members.by_rank[one.rank]
             allowed = clocks.find_deadline(job.members, member, job.limits)
@@ -218,6 +232,33 @@ class Inquiry:
         if ended and not await self._is_waiting_for_work(inspection):
             await self._close(inspection, ended, first, settled.hung, why)
 
+    async def _tell_from_work(self, inspection: Inspection, settled: RankClasses) -> RankClasses:
+        """Return the ranks by what they do, where some that are late only burn CPU: native frames,
+        or else their Python lines, tell who of them waits for a GPU. Only those that use one are
+        paused for that, and each once in a place.
+        """
+        members, limits, now = self.job.members, self.job.limits, time.monotonic()
+        late = [
+            m for m in members if m.rank in settled.busy and clocks.is_late(members, m, limits, now)
+        ]
+        new = {m.pid: m.looks[-1] for m in late if self._may_await_gpu(m)}
+        if not new:
+            return settled
+        chosen = order_unlike(new)[:MOST_NATIVE_RANKS]
+        asked = [member for member in late if member.pid in chosen]
+        for one in asked:
+            self._asked.setdefault((one.rank, _position_of(one)), set()).add(_place_of(one))
+        may = [] if self.job.cannot_look else [m.rank for m in asked if may_pause(m.looks)]
+        await inspection.look(native=frozenset(may))
+        await inspection.read_calls([member.rank for member in asked])
+        return inspection.settled()
+
+    def _may_await_gpu(self, member: RankState) -> bool:
+        """Return whether a member uses a GPU, and was not asked yet in this place of its step."""
+        asked = self._asked.get((member.rank, _position_of(member)), set())
+        uses = bool(member.looks and member.looks[-1].gpus and _place_of(member))
+        return uses and len(asked) < _MOST_PAUSES and _place_of(member) not in asked
+
     async def _close(
         self,
         inspection: Inspection,
@@ -233,7 +274,10 @@ class Inquiry:
         member = job.members.by_rank[first.rank]
         named = [m for m in job.members if m is member or m.rank in hung]
         positions = [_position_of(m) for m in named]
+        spun = ended != "busy" and bool(inspection.spinning())
         await self._take_native_look(inspection, frozenset(m.rank for m in named))
+        if spun:
+            await inspection.read_calls([member.rank for member in named])
         if find_job_end(job) or self._interrupted() or self._has_one_left(inspection):
             return
         if [_position_of(m) for m in named] != positions:
@@ -247,6 +291,10 @@ class Inquiry:
             allowed = clocks.find_deadline(job.members, member, job.limits)
             still = clocks.required_stillness(allowed, job.limits)
             member.look_again_at = time.monotonic() + still
+            inspection.remember_places()
+            return
+        if spun and first.rank in classes.busy:  # it is not at the GPU any more
+            self._go_on(inspection, member, inspection.computing(member))
             inspection.remember_places()
             return
         if why:
@@ -375,6 +423,12 @@ class Inquiry:
         await inspection.look(native=native)
 
 
-def _position_of(member: RankState) -> tuple[int, int, str | None, int, int]:
+def _place_of(member: RankState) -> tuple[Frame, ...]:
+    """Return the Python frames of a member that was looked at."""
+    main = member.looks[-1].main
+    return list_python_frames(main.frames) if main is not None else ()
+
+
+def _position_of(member: RankState) -> _Position:
     """Return what changes when a member gets on."""
     return member.reached, member.step, member.phase, member.pulse, member.steps_told

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
@@ -22,11 +24,13 @@ from ..collect.looks import (
     take_good_looks,
     waits_for_another,
 )
+from ..diagnosis.process.device_waits import awaits_gpu
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
 from ..evidence.rank_parents import list_server_processes
 from ..evidence.ray_cluster import find_actors, leave_out_services
+from ..evidence.source_code import add_code_around
 from ..evidence.successive_looks import PeerRequest, find_peer_request
 from . import clocks
 from .ending import resume_process
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 SPAN = 2.0  # seconds that looks must span before a rank is called hung
 GOES_ON = "does one step after the other"
 LAST_LOOK = 1.5  # seconds for a look at a job that is about to end
+_SOURCE_LIMIT = 0.5  # seconds for reading the source of a rank's lines
 KEPT = 9  # looks kept of each process
 
 
@@ -183,6 +188,28 @@ class Inspection(LookSeries):
         """Return the ranks that have used the time of their step."""
         limits, now = self.job.limits, time.monotonic()
         return {m.rank for m in self.job.members if clocks.has_used_its_time(m, limits, now)}
+
+    def spinning(self) -> frozenset[RankId]:
+        """Return the ranks that burn CPU in a wait for a GPU, past the time of their step: with
+        that they are judged as if they slept in it.
+        """
+        limits, now = self.job.limits, time.monotonic()
+        return frozenset(
+            member.rank
+            for member in self.members
+            if self.busy.get(member.rank, False)
+            and clocks.is_late(self.job.members, member, limits, now)
+            and awaits_gpu([one for one in member.looks if one.at >= self.began])
+        )
+
+    async def read_calls(self, ranks: Collection[RankId]) -> None:
+        """Have in the last look at each of these ranks what the lines call in which it stands."""
+        for member in self.members:
+            if member.rank in ranks and member.looks:
+                with contextlib.suppress(TimeoutError):
+                    member.looks[-1] = await call_with_limit(
+                        add_code_around, member.looks[-1], limit=_SOURCE_LIMIT, key="source"
+                    )
 
     def _target(self, member: RankState) -> Target:
         stacks = str(self.job.stacks_file(member.rank)) if self.job.cannot_look else None

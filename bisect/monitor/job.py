@@ -217,6 +217,8 @@ class Job:
         self.judging = asyncio.Lock()  # one of these at a time
         self.beside_since = 0.0  # since when it stands still and waits for these to be judged
         self.silent_until = 0.0  # monotonic; what was only silent is not judged again before
+        # When it was last called silent for a time limit that was known, and until when that runs.
+        self.limit_told: tuple[float, float] | None = None
         self.held_back: HeldBack | None = None
         self.paused = ""  # why nothing of it is to run here: it was stopped, or frozen
         self.closed_at = 0.0
@@ -247,6 +249,20 @@ class Job:
         """Return by rank when (monotonic) the deadlines of those who stand still are over."""
         stands = self.find_members((*verdict.ranks.culprit, *verdict.ranks.stuck))
         return find_deadlines(self.members, stands, self.limits)
+
+    @property
+    def trains(self) -> bool:
+        """Ranks of a script of the user's own are past their first training steps."""
+        return self.runs_script and any(one.trained is not None for one in self.members)
+
+    def has_no_deadline(self, verdict: Verdict) -> bool:
+        """Return whether who stands still is silent only until a known time limit is over: where a
+        step of a walk has no deadline, and in a search before a training. Else a script of the
+        user's own is silent for as long as it stands.
+        """
+        if self.runs_script:
+            return self.is_trial and not self.trains
+        return not self.find_deadlines(verdict)
 
     @property
     def ends_it(self) -> bool:

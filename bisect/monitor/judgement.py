@@ -16,6 +16,7 @@ from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts, LostNode, RankFact
 from ..base.verdict_facts import Ranks, Verdict
 from ..base.words import begin_sentence, format_ranks
 from ..collect.source_facts import add_source_facts
+from ..diagnosis.process.time_limits import find_time_limit, note_given_limit
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import OUTCOMES, judge_snapshot
 from ..diagnosis.verdict_skeleton import make_verdict_skeleton
@@ -113,10 +114,17 @@ def _judge_facts(
         verdict, graph = judge_snapshot(facts, seen)
     proof = _find_proof(job, verdict, ended, seen, graph)
     until = _find_time_limit(job, verdict, ranks)
-    is_step_over = _is_step_over(job, due, verdict) and until <= time.monotonic()
-    if _is_only_silent(job, verdict, ended, proof, is_step_over):
+    now = time.monotonic()
+    is_step_over = _is_step_over(job, due, verdict) and until <= now
+    if is_only_silent(job, verdict, ended, proof, is_step_over, until):
         verdict = replace(verdict, outcome="silent")
-        job.silent_until = max(until, time.monotonic() + job.limits.stall)
+        with job.failures.of("say what limits the wait"):
+            verdict = note_given_limit(verdict, ranks)
+        if until > now:
+            job.limit_told = (now, until)
+        # Without a deadline --stall is over by now.
+        stall = 0.0 if job.has_no_deadline(verdict) else job.limits.stall
+        job.silent_until = max(until, now + stall)
     return Judgement(verdict, facts, ranks, graph, proof, is_step_over), seen
 
 
@@ -313,28 +321,46 @@ def _is_too_early(job: Job, judged: Judged, ended: Ended) -> bool:
     return not is_lost and _sees_too_little(job, judged.verdict, ended, judged.proof)
 
 
-def _is_only_silent(
-    job: Job, verdict: Verdict, ended: Ended, proof: str, is_step_over: bool
+def is_only_silent(
+    job: Job, verdict: Verdict, ended: Ended, proof: str, is_step_over: bool, until: float
 ) -> bool:
     """Return whether the job stands still, and it is too early to call that a hang: nothing proves
-    one, and no deadline or time limit is over.
+    one, and no deadline or time limit is over; `until` (monotonic): what the wait lasts at most, as
+    far as that is known.
 
-    A start of a search is made to be ended; only in training, where an evaluation or a checkpoint
-    may be slow, a few times --stall are waited for. Where a walk's steps have no deadline, as in
-    training, --stall is the limit.
+    A start of a search is made to be ended: it waits for such a limit only if that is over within a
+    few times --stall, and not where it shows the hang that the search knows; only in training,
+    where an evaluation or a checkpoint may be slow, a few times --stall are waited for in any case.
+    Where a walk's steps have no deadline, as in training, --stall is the limit if none is known.
     """
-    if verdict.outcome != "hang" or proof or is_step_over:
+    if verdict.outcome != "hang" or proof or is_step_over or ended not in NOTHING_MOVES:
         return False
-    if job.is_trial and (not _trains(job) or is_long_still(job, verdict)):
-        return False
-    if not job.runs_script and not job.find_deadlines(verdict):
-        return False
-    return ended in NOTHING_MOVES
+    left = until - time.monotonic()
+    if job.is_trial and (not job.trains or is_long_still(job, verdict)):
+        is_soon = 0.0 < left <= IN_DOUBT * job.limits.stall
+        return is_soon and ended != "limit" and not _shows_known_hang(job, verdict)
+    return left > 0.0 or job.runs_script or bool(job.find_deadlines(verdict))
 
 
-def _trains(job: Job) -> bool:
-    """Return whether ranks of a script of the user's own are past their first training steps."""
-    return job.runs_script and any(member.trained is not None for member in job.members)
+def _shows_known_hang(job: Job, verdict: Verdict) -> bool:
+    """Return whether a culprit stands in the hang that the search asks about."""
+    known, named = job.limits.known, job.find_members(verdict.ranks.culprit)
+    return known is not None and any(
+        known.is_place_of(job.members, member) and known.is_shown_by(member.looks)
+        for member in job.members
+        if member.rank in named
+    )
+
+
+def is_still_believed(job: Job, named: Collection[RankId]) -> bool:
+    """Return whether the wait of `named` ranks may end by the time limit that is known of it. Who
+    has stood still beyond one that was known before waits again and again.
+    """
+    if job.limit_told is None:
+        return True
+    told, until = job.limit_told
+    moved = any(member.moved_at > told for member in job.members if member.rank in named)
+    return moved or not 0.0 < until <= time.monotonic()
 
 
 def is_long_still(job: Job, verdict: Verdict) -> bool:
@@ -416,8 +442,8 @@ def _find_time_limit(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> 
     """Return until when (monotonic) the waits of the culprits last at the most, 0.0 if unknown."""
     if verdict.outcome != "hang":
         return 0.0
-    from ..diagnosis.process.time_limits import find_time_limit
-
+    if not is_still_believed(job, job.find_members(verdict.ranks.culprit)):
+        return 0.0
     with job.failures.of("look for a time limit"):
         return find_time_limit(verdict, ranks)
     return 0.0

@@ -99,10 +99,10 @@ def describe_state(job: Job, verdict: Verdict, ending: bool, proof: str) -> str:
 
 def _describe_silence(job: Job, verdict: Verdict) -> str:
     """Return in words that nothing proves a hang, and when it is called one all the same."""
-    deadlines = job.find_deadlines(verdict)
-    if not deadlines:
+    deadlines = job.find_deadlines(verdict).values()
+    if not deadlines and not job.has_no_deadline(verdict):
         return NOT_PROVED
-    left = max(min(deadlines.values()), job.silent_until) - time.monotonic()
+    left = max(min(deadlines, default=0.0), job.silent_until) - time.monotonic()
     return f"{UNPROVED}: called a hang in {format_seconds(max(0.0, left))}"
 
 

@@ -81,8 +81,8 @@ class VerdictReview:
             return None
         if job.ends_it and bool(limit) and now > job.started + limit:
             return "limit"
-        deadlines = job.find_deadlines(verdict).values()
-        is_late = now >= job.silent_until and any(now > over for over in deadlines)
+        over = any(now > end for end in job.find_deadlines(verdict).values())
+        is_late = now >= job.silent_until and (over or job.has_no_deadline(verdict))
         return "deadline" if is_late else None
 
     async def look_for_proof(self, now: float) -> bool:

@@ -226,9 +226,41 @@ def format_shares_of_ways(answers: Sequence[ComparedAnswer]) -> str:
     ways = list(dict.fromkeys(answer.under for answer in answers))
     if len(ways) < 2:
         return format_shares(answers)
-    return "\n".join(
-        f"{way:8}  {format_shares([a for a in answers if a.under == way])}" for way in ways
-    )
+    lines = [f"{way:8}  {format_shares([a for a in answers if a.under == way])}" for way in ways]
+    both = [_format_sameness(answers)] if {"run", "attach"} <= {*ways} else []
+    return "\n".join(lines + both)
+
+
+def _format_sameness(answers: Sequence[ComparedAnswer]) -> str:
+    """Return for how many hangs and crashes the same was said under `run` and by `attach`: who is
+    to blame, and why; and which others those are.
+    """
+    asked = [a for a in answers if a.asks != "control" and not a.skipped]
+    by_attach = {answer.id: answer for answer in asked if answer.under == "attach"}
+    pairs = [(a, by_attach[a.id]) for a in asked if a.under == "run" and a.id in by_attach]
+    found = {run.id: _find_differences(run, attach) for run, attach in pairs}
+    others = [f"{id} ({', '.join(words)})" for id, words in found.items() if words]
+    text = f"same answer in both ways: {_format_share(len(found) - len(others), len(found))}"
+    return f"{text}, not {', '.join(others)}" if others else text
+
+
+def _find_differences(run: ComparedAnswer, attach: ComparedAnswer) -> list[str]:
+    """Return in what two answers to one case differ, in words."""
+    for one in (run, attach):
+        if not one.said:
+            by = "attach" if one.under == "attach" else "run"
+            return [] if not (run.said or attach.said) else [f"no verdict by {by}"]
+    pairs = {
+        "outcome": [_name_outcome(one.said["outcome"]) for one in (run, attach)],
+        "culprit": [_format_culprits({*one.said["culprit"]}) for one in (run, attach)],
+        "cause": [one.said["cause"] or "unknown" for one in (run, attach)],
+    }
+    return [f"{name} {a} and {b}" for name, (a, b) in pairs.items() if a != b]
+
+
+def _name_outcome(outcome: str) -> str:
+    """Return an outcome; what stands still is one, whether a proof came by then or not."""
+    return "hang" if outcome in STANDS_STILL else outcome
 
 
 def _format_share(right: int, of: int) -> str:

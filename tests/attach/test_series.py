@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.attach.job_looks import Download, JobLooks, order_unlike
+from hangbisect.attach.job_looks import Download, JobLooks
 from hangbisect.attach.jobs import Job
 from hangbisect.attach.ranks import Rank
 from hangbisect.base.process_facts import FileLock, Frame, Look, Sample
+from hangbisect.collect.looks import order_unlike
 
 from .test_words import BARRIER, SLEEP, look
 

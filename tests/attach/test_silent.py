@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.attach.answer import describe_state, hang_lines
 from hangbisect.attach.judgement import Judgement, judge_nodes
-from hangbisect.base.process_facts import Descriptor, Syscall
+from hangbisect.base.process_facts import Descriptor, Frame, Syscall
 from hangbisect.base.rank_facts import RankFacts
 
 from .test_words import BARRIER, FETCH, SLEEP, look, node, rank
@@ -74,6 +74,16 @@ def test_it_says_when_the_wait_ends_by_itself() -> None:
         "silent    nothing proves that it hangs: its wait ends by itself in 58 s",
         "job       still running, untouched; end it: hangbisect attach 99 --kill",
     ]
+
+
+def test_it_says_which_limit_was_given_and_that_nobody_knows_since_when() -> None:
+    site = "/venv/lib/python3.11/site-packages/requests/sessions.py"
+    inner = Frame("Session.request", site, 589, locals=(("timeout", "(3.05, 27)"),))
+    found = judged(WAITS, rank(1, inner, "recvfrom"))
+    assert found.verdict.outcome == "silent"
+    lines = hang_lines(found, "", describe_state(99, None, False), None)
+    limit = "rank 1 waits for 27 s at most by the time limit of Session.request (sessions.py:589)"
+    assert f"limit     {limit}: it gives up within 27 s of the first look" in lines
 
 
 def test_a_sleep_of_days_that_others_wait_for_is_no_wait_that_ends() -> None:

@@ -21,6 +21,8 @@ from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.dumps.contents import Contents, RecordedLog
 from hangbisect.dumps.merge import judge_dumps, merge_dumps
 from hangbisect.evidence.gpus.flight_recorder import load_dump, parse_dump
+from hangbisect.report.rows import Row
+from hangbisect.report.verdict_rows import word_verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,10 +112,36 @@ def test_our_log_of_calls_that_return_at_once_tells_as_well() -> None:
     assert judged(of_all(ITEM, logs)).ranks.culprit == (3,)
 
 
-def test_without_any_log_a_cause_of_the_gpu_is_never_seen() -> None:
-    """D: nobody can be told apart, and a busy GPU explains nothing."""
-    verdict = judged(of_all(ITEM, [None] * WORLD))
-    assert verdict.cause is None or verdict.cause.level != "seen"
+def _of_two(one: Look, other: Look) -> list[RankFacts]:
+    """All ranks, of which two have native frames: so many are paused for them."""
+    return [standing(n, one if n in (2, 5) else other) for n in range(WORLD)]
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [of_all(ITEM, [None] * WORLD), _of_two(ITEM, SPIN), of_all(ITEM, [None] * 2)],
+    ids=["native frames of all", "of two", "a world of two"],
+)
+def test_without_any_log_nobody_can_be_named(ranks: list[RankFacts]) -> None:
+    """D: all look alike, and a busy GPU explains nothing. What would tell is said."""
+    verdict = judged(ranks, len(ranks))
+    assert verdict.ranks.culprit == ()
+    assert verdict.ranks.stuck == tuple(range(len(ranks)))
+    assert verdict.cause is None
+    (note,) = (one for one in verdict.notes if "nobody can be named" in one)
+    assert all(word in note for word in ("RAS", "flight recorder", "TORCH_FR_BUFFER_SIZE"))
+    assert any(row.label == "says" and "RAS" in row.text for row in _rows(verdict, ranks))
+
+
+def _rows(verdict: Verdict, ranks: list[RankFacts]) -> Sequence[Row]:
+    return word_verdict(verdict, job("late", len(ranks)), ranks).rows
+
+
+def test_a_rank_alone_is_named_and_so_are_those_whose_own_kernels_are_seen() -> None:
+    alone = judged([standing(0, ITEM)], 1)
+    assert (alone.ranks.culprit, alone.cause and alone.cause.id) == ((0,), "gpu-busy")
+    seen = [replace(one, gpu_kernels=("my_kernel",)) for one in of_all(ITEM, [None] * WORLD)]
+    assert judged(seen).ranks.culprit == tuple(range(WORLD))
 
 
 # ---- E, E3: no log, and one rank that stands elsewhere -------------------------------------------

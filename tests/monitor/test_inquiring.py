@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hangbisect.base.process_facts import Frame, Thread
 from hangbisect.base.rank_state import NodeRanks
 from hangbisect.base.verdict_facts import Wait
 from hangbisect.collect.looks import RankClasses
@@ -18,7 +20,7 @@ from hangbisect.monitor import inquiry
 from hangbisect.monitor.clocks import Overdue, TimeLimits
 from hangbisect.monitor.rank_exits import find_present
 
-from .made_up import TABLE, hello, say
+from .made_up import TABLE, hello, look, say
 
 
 class Life:
@@ -68,6 +70,9 @@ class Looks:
 
     def facts(self) -> list[Any]:
         return []
+
+    def spinning(self) -> frozenset[int]:
+        return frozenset()
 
     def settled(self) -> RankClasses:
         return self.classes
@@ -243,3 +248,103 @@ def test_a_rank_that_waits_for_another_does_not_pause_by_itself(
     looks._waits[1] = Wait("collective", "all_reduce")
     decide(made, looks, rank=1)
     assert judged == [1]
+
+
+# ---- ranks that burn CPU -------------------------------------------------------------------------
+
+
+class Spins(Looks):
+    """Looks at ranks of which each burns CPU in one place; a look with native frames tells of
+    those `at_gpu` that they wait for a GPU, so many times.
+    """
+
+    def __init__(self, of: Any, at_gpu: set[int], times: int = 9, gpus: bool = True) -> None:
+        super().__init__(of)
+        self.paused: list[frozenset[int]] = []
+        self._at_gpu, self._times = frozenset(at_gpu), times
+        self.every = frozenset(of.members.by_rank)
+        self.classes = RankClasses(frozenset(), self.every, frozenset(), frozenset())
+        for member in of.members:
+            one = replace(look(1.0, member.pid), state="R", gpus=("/dev/nvidia0",) * gpus)
+            frame = Frame("<module>", "/home/ada/train.py", 8 + member.rank)
+            thread = Thread(member.pid, "MainThread", True, False, (frame,))
+            member.looks = [replace(one, threads=(thread,))]
+
+    async def look(self, **how: Any) -> None:
+        self.paused.append(how.get("native", frozenset()))
+        there = self._at_gpu if len(self.paused) <= self._times else frozenset[int]()
+        hung = there if there == self.every else frozenset[int]()
+        self.classes = RankClasses(frozenset(), self.every - there, there - hung, hung)
+
+    async def read_calls(self, ranks: Any) -> None:
+        pass
+
+    def spinning(self) -> frozenset[int]:
+        return self.every - self.classes.busy
+
+    def computing(self, member: Any) -> str:
+        return "computes (97 % of a core)"
+
+
+def _late(began: float = 61.0) -> Any:
+    """A job of which all ranks are late at a step of a minute."""
+    made = job(runs_script=False)
+    for member in made.members:
+        say(made.members, member.rank, {"t": "enter", "n": 3, "at": time.monotonic() - began})
+        member.moved_at = time.monotonic() - began
+    return made
+
+
+def ask(of: Any, looks: Looks, rank: int = 0, asked: Any = None) -> Any:
+    """Decide about a late rank by what the looks show so far."""
+    server = SimpleNamespace(ask_who_ended=lambda: None)
+    asked = asked or inquiry.Inquiry(of, server, lambda: False)  # type: ignore[arg-type]  # what it uses of it
+    due = Overdue(rank, "late", time.monotonic())
+    asyncio.run(asked._decide(looks, looks.settled(), [due], ""))  # the same
+    return asked
+
+
+def test_who_spins_in_a_wait_for_a_gpu_is_judged_at_the_deadline(
+    judged: list[int], proof: list[str]
+) -> None:
+    made = _late()
+    looks = Spins(made, {0, 1})
+    ask(made, looks)
+    assert judged == [0]
+    assert looks.paused == [{0, 1}, {0, 1}]  # once to tell it from work, once for the verdict
+
+
+def test_who_is_there_at_one_look_and_not_at_the_next_computes(
+    judged: list[int], proof: list[str]
+) -> None:
+    made = _late()
+    ask(made, Spins(made, {0, 1}, times=1))
+    assert judged == []
+    assert "computes" in made.said[0]
+
+
+def test_where_another_one_computes_it_waits(judged: list[int]) -> None:
+    made = _late()
+    ask(made, Spins(made, {0}))
+    assert judged == []
+    assert made.members.by_rank[0].look_again_at > time.monotonic() + 1.0
+
+
+def test_who_computes_is_slow_as_before_and_paused_once_in_a_place(judged: list[int]) -> None:
+    made = _late()
+    looks = Spins(made, set())
+    asked = ask(made, looks)
+    ask(made, looks, asked=asked)
+    assert judged == []
+    assert len(looks.paused) == 1
+    assert "computes" in made.said[0]
+    made = _late(301.0)
+    ask(made, Spins(made, set()))
+    assert judged == [0]
+
+
+def test_nobody_without_a_gpu_is_paused_for_it(judged: list[int]) -> None:
+    made = _late()
+    looks = Spins(made, {0, 1}, gpus=False)
+    ask(made, looks)
+    assert (judged, looks.paused) == ([], [])

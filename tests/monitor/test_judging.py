@@ -122,6 +122,17 @@ def test_who_spins_where_another_one_is_known_to_wait_for_its_peers_waits_as_wel
     assert (found.busy, found.hung) == (of(), of(0, 1, 3))
 
 
+def test_who_spins_in_a_wait_for_a_gpu_hangs_only_where_nobody_goes_on() -> None:
+    """As one that sleeps in it, once its step is late."""
+    ranks = [facts(n, busy=True, looks=stands_in(line)) for n, line in enumerate((8, 8, 9))]
+    waits: dict[RankId, Wait | None] = dict.fromkeys(range(3), SPIN)
+    found = classify_ranks(ranks, waits, spinning={0})
+    assert (found.busy, found.waiting, found.hung) == (of(2), of(0, 1), of())
+    found = classify_ranks(ranks[:2], waits, spinning={0})
+    assert (found.busy, found.hung) == (of(), of(0, 1))
+    assert classify_ranks(ranks, waits).busy == of(0, 1, 2)
+
+
 def test_one_that_sleeps_again_and_again_may_wait_for_one_that_moves() -> None:
     polls = facts(0, looks=asleep(0.3, 0.2, 0.4))
     assert settled(polls, facts(1, moved="reads 41 MiB/s"), r0=ASLEEP).waiting == of(0)

@@ -18,7 +18,12 @@ from hangbisect.base.verdict_facts import (
     Wait,
 )
 from hangbisect.zoo.case import Case, Truth
-from hangbisect.zoo.comparison import ComparedAnswer, compare_verdict, format_shares
+from hangbisect.zoo.comparison import (
+    ComparedAnswer,
+    compare_verdict,
+    format_shares,
+    format_shares_of_ways,
+)
 
 TRUTH = Truth(
     outcome="hang",
@@ -211,3 +216,40 @@ def test_who_looks_in_the_middle_of_a_healthy_wait_may_find_that_it_stands_still
     assert compare_verdict(healthy, None, under="attach").good  # it has ended meanwhile
     assert not compare_verdict(healthy, None, under="run").good
     assert not compare_verdict(healthy, verdict(outcome="silent"), under="run").good
+
+
+# ---- the same case in two ways -------------------------------------------------------------------
+
+
+def _both(changed: dict[str, Any], ways: tuple[Any, Any] = ("run", "attach")) -> str:
+    one = compare_verdict(case(), verdict(), under=ways[0])
+    other = compare_verdict(case(), verdict(**changed), under=ways[1])
+    return format_shares_of_ways([one, other]).splitlines()[-1]
+
+
+def test_the_same_answer_in_both_ways_is_counted() -> None:
+    assert _both({}) == "same answer in both ways: 1 of 1 (100 %)"
+    assert _both({"outcome": "silent", "call": "wandb.finish"}).endswith("1 of 1 (100 %)")
+    said = _both({"ranks": Ranks((0,))})
+    assert said == "same answer in both ways: 0 of 1 (0 %), not T1 (culprit 1 and 0)"
+    other = Cause("self-deadlock", "", "", "fits")
+    said = _both({"cause": other, "ranks": Ranks()})
+    assert said.endswith("not T1 (culprit 1 and none, cause service-silent and self-deadlock)")
+
+
+def test_where_one_of_them_gave_no_verdict_it_is_another_answer() -> None:
+    one = compare_verdict(case(), verdict(), under="run")
+    none = compare_verdict(case(), None, under="attach")
+    said = format_shares_of_ways([one, none]).splitlines()[-1]
+    assert said == "same answer in both ways: 0 of 1 (0 %), not T1 (no verdict by attach)"
+
+
+def test_controls_skipped_cases_and_the_pipeline_are_not_compared() -> None:
+    well = case(replace(TRUTH, outcome="ok", culprit=(), slow=None))
+    ways: tuple[Any, ...] = ("run", "attach")
+    answers = [compare_verdict(well, verdict(outcome="ok"), under=way) for way in ways]
+    skipped = [replace(compare_verdict(case(), None, under=way), skipped="x") for way in ways]
+    for some in ([], skipped, answers):
+        last = format_shares_of_ways([*answers, *some]).splitlines()[-1]
+        assert last == "same answer in both ways: 0 of 0"
+    assert "in both ways" not in _both({}, ("pipeline", "attach"))

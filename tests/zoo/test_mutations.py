@@ -115,3 +115,16 @@ def test_one_wrong_cause_in_twenty_may_fit() -> None:
     assert mutations.fits_well([*right, row("fits", "wrong")])
     assert not mutations.fits_well([*right[1:], row("fits", "wrong")])
     assert mutations.fits_well([row("guess", "wrong"), row(None, "unknown")])
+
+
+def located(*wrong: str, asks: str = "hang") -> dict[str, object]:
+    return {"id": "J30", "way": "frames", "asks": asks, "wrong": list(wrong)}
+
+
+def test_nine_in_ten_hangs_of_each_mutation_are_to_be_located() -> None:
+    right, missed = [located()] * 9, located("culprit 0")
+    assert mutations.locates_well([*right, missed])
+    assert not mutations.locates_well([*right[1:], missed])
+    # What is waited for may be the thread now; and of controls nothing is located.
+    assert mutations.locates_well([located("waits for thread"), located("x", asks="control")])
+    assert mutations.locates_well([])

@@ -48,6 +48,7 @@ from .blocked_syscalls import (
     read_wanted_child,
     waits_for_children,
 )
+from .device_waits import find_gpu_call, find_gpu_line
 from .frames import format_innermost_frame
 from .helper_processes import (
     find_fork_server,
@@ -71,7 +72,6 @@ from .thread_waits import find_futex_wait, find_gil_wait
 _PYTHON_SOCKETS = re.compile(r"/python\d[^/]*/(?:socket|ssl|http/client|asyncio/\w+)\.py$")
 _STARTED_APART = 60.0  # seconds by which the ranks of a job may have started one after another
 _DEPTH = 3  # of children's children, when saying what a child waits for
-_GPU_CALL = re.compile(r"(?:cuda|hip|hsa)[A-Z]\w*|cu[A-Z]\w*|cudart::|hsa_\w+|rocr::")
 
 
 @dataclass(frozen=True)
@@ -168,13 +168,10 @@ def _format_running_frame(view: ProcessSnapshot) -> str:
 
 
 def _find_device_wait(view: ProcessSnapshot) -> Wait | None:
-    """Waiting for a GPU spins as often as it sleeps: only native frames tell."""
-    for frame in view.frames:
-        if not frame.native:
-            break
-        if _GPU_CALL.match(frame.name):
-            return Wait("device", _joined(frame.name, format_innermost_frame(view.frames)))
-    return None
+    if call := find_gpu_call(view.frames):
+        return Wait("device", _joined(call, format_innermost_frame(view.frames)))
+    line = find_gpu_line(view.frames, view.look) if view.running else ""
+    return Wait("device", line) if line else None
 
 
 def _find_opening_connection(view: ProcessSnapshot) -> Wait | None:

@@ -1,21 +1,31 @@
 """Until when a wait lasts at the most: a sleep, a futex or a poll with a time limit, as the kernel
-knows it; a lock on a file that is asked for again and again, as the frame that asks knows it. What
-waits so is not hung before. Pure.
+knows it; a lock on a file that is asked for again and again, as the frame that asks knows it; and
+what a function of a library was given (`timeout=60`), as its local variable tells. What waits so is
+not hung before. Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, takewhile
 
-from ...base.identity import RankId
+from ...base.identity import RankId, name_rank
 from ...base.lazy_dataclass import dataclass
-from ...base.library_functions import Role, has_role
+from ...base.library_functions import (
+    Role,
+    find_library_functions,
+    has_role,
+    is_library_file,
+)
 from ...base.lock_polls import find_lock_poll
-from ...base.process_facts import Look
+from ...base.process_facts import Frame, Look
 from ...base.rank_facts import RankFacts
-from ...base.verdict_facts import Verdict, Wait
+from ...base.verdict_facts import GIVEN_LIMIT, Verdict, Wait
+from ...base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
+from .frames import format_frame
 
 _COUNT_DOWN = SLEEP_CALLS | {"futex"}  # calls whose time limit is read as what is left of it
 LONGEST_LIMIT = 86_400.0  # seconds
@@ -26,17 +36,117 @@ _TICK, _SHARE = 0.1, 0.4
 
 
 def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
-    """Return until when (monotonic) the waits of the culprits last at the most, as the kernel knows
-    it: the latest of their limits; 0.0 where none has one, or who waits begins anew each time. One
-    of more than a day (LONGEST_LIMIT) is none: nobody waits for it.
+    """Return until when (monotonic) the waits of the culprits last at the most, as far as that is
+    known: the latest of their limits; 0.0 where none has one, or who waits begins anew each time.
+    One of more than a day (LONGEST_LIMIT) is none: nobody waits for it.
     """
-    named = set(verdict.ranks.culprit)
-    waiting = [find_who_waits(facts, verdict.waits_for) for facts in ranks if facts.rank in named]
-    found = [(looks, find_end_of_lock_poll(looks)) for looks in waiting if looks]
-    ends = [(looks[-1].at, max(find_end_of_wait(looks), end)) for looks, end in found]
+    named = [facts for facts in ranks if facts.rank in verdict.ranks.culprit and facts.looks]
+    ends = [(facts.looks[-1].at, _find_end(facts, verdict.waits_for)) for facts in named]
     return max((end for at, end in ends if end <= at + LONGEST_LIMIT), default=0.0)
 
 
+def _find_end(facts: RankFacts, wait: Wait | None) -> float:
+    """Return until when a rank waits at the most: by what a function was given that it is in, for
+    each of its steps may have a shorter limit; else by the wait itself. 0.0 if that is not known.
+    """
+    given = find_given_limit(facts.looks)
+    if given is not None:
+        return given.end
+    looks = find_who_waits(facts, wait)
+    if not looks:
+        return 0.0
+    ends = [find_end_of_wait(looks), find_end_of_lock_poll(looks)]
+    if wait is not None and wait.kind == "collective":
+        ends += [looks[-1].at + one.left for one in _list_limits(facts) if one.call == GLOO]
+    return max(ends)
+
+
+@dataclass(frozen=True)
+class GivenLimit:
+    """A time limit that a function of a library was given, as one of its local variables tells."""
+
+    frame: Frame
+    seconds: float
+    first: float  # when (monotonic) it was first seen; since when it runs is not known
+    end: float  # it is over by then
+
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_SECONDS = re.compile(_NUMBER)
+_PAIR = re.compile(rf"\({_NUMBER}, ({_NUMBER})\)")  # to connect, and for each answer
+_DELTA = re.compile(rf"datetime\.timedelta\((?:days=(\d+))?(?:, )?(?:seconds=({_NUMBER}))?\)")
+
+
+def find_given_limit(looks: Sequence[Look]) -> GivenLimit | None:
+    """Return the longest time limit of the functions of libraries in which the job's own code waits
+    at the last look: the shorter ones are of their steps. None where none was given one, or one of
+    them asks again once it is over.
+    """
+    main = looks[-1].main if looks else None
+    inner = list(takewhile(_is_library, main.frames)) if main is not None else []
+    if any(has_role(frame.file, frame.name, Role.ASKS_AGAIN) for frame in inner):
+        return None
+    found = [one for frame in inner if (one := _read_given_limit(frame, looks)) is not None]
+    return max(found, key=lambda one: one.end, default=None)
+
+
+def _is_library(frame: Frame) -> bool:
+    return frame.native or is_library_file(frame.file)
+
+
+def _read_given_limit(frame: Frame, looks: Sequence[Look]) -> GivenLimit | None:
+    rows = find_library_functions(frame.file, frame.name)
+    names = [name for row in rows for name in row.limit.split()]
+    if not names:
+        return None
+    told: list[tuple[float, float]] = []
+    for look in looks:
+        for one in look.main.frames if look.main is not None else ():
+            if (one.file, one.name) == (frame.file, frame.name):
+                values = dict(one.locals)
+                told += [
+                    (look.at, _parse_seconds(values[name])) for name in names if name in values
+                ]
+    told = [(at, seconds) for at, seconds in told if 0.0 < seconds <= LONGEST_LIMIT]
+    if not told:
+        return None
+    first, seconds = told[0]
+    return GivenLimit(frame, seconds, first, min(at + left for at, left in told))
+
+
+def _parse_seconds(text: str) -> float:
+    """Return the seconds in the value of a local variable, 0.0 if it tells none."""
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    if (pair := _PAIR.fullmatch(text)) is not None:
+        return float(pair[1])
+    if (delta := _DELTA.fullmatch(text)) is not None:
+        return int(delta[1] or 0) * LONGEST_LIMIT + float(delta[2] or 0)
+    return 0.0
+
+
+def note_given_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> Verdict:
+    """Return a verdict with the time limit that a culprit was given among its notes."""
+    limit = describe_time_limit(verdict, ranks)
+    return replace(verdict, notes=(*verdict.notes, limit)) if limit else verdict
+
+
+def describe_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
+    """Return in words which time limit a culprit was given, "" if none is known: since when it runs
+    no look tells.
+    """
+    named = [facts for facts in ranks if facts.rank in verdict.ranks.culprit and facts.looks]
+    for facts in named:
+        if (given := find_given_limit(facts.looks)) is not None:
+            limit = format_seconds(given.seconds)
+            return (
+                f"{GIVEN_LIMIT}{name_rank(facts.rank)} waits for {limit} at most by the time limit "
+                f"of {format_frame(given.frame)}: it gives up within {limit} of the first look"
+            )
+    return ""
+
+
+GLOO = "gloo"  # in WaitLimit.call
 _GLOO_THREAD = "pt_gloo"  # how threads are called that run gloo's operations (ProcessGroupGloo.cpp)
 
 
@@ -68,7 +178,7 @@ def _list_limits(facts: RankFacts) -> list[WaitLimit]:
     for task in last.kernel[1:]:
         gloo = task.syscall if task.comm.startswith(_GLOO_THREAD) else None
         if gloo is not None and gloo.name == "futex" and gloo.timeout is not None:
-            found.append(WaitLimit(facts.rank, gloo.timeout, "gloo"))
+            found.append(WaitLimit(facts.rank, gloo.timeout, GLOO))
     return [one for one in found if one.left <= LONGEST_LIMIT]
 
 
