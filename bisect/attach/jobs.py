@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..base.command_words import can_be_typed
 from ..base.launchers import BY_PROGRAM, DIALECTS
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
@@ -59,13 +60,14 @@ class Job:
     @property
     def has_one_command(self) -> bool:
         """Its command starts all of its ranks: it is not that of one rank among several, which
-        something that is not seen has started, nor the kernel of a notebook.
+        something that is not seen has started, nor the kernel of a notebook, nor a title.
         """
         one_by_one = not self.launchers and all(
             r.by == "environment" or (r.by == "arguments" and r.launcher is None)
             for r in self.ranks
         )
-        return self.notebook is None and not (one_by_one and self.world > 1)
+        is_part = self.notebook is not None or (one_by_one and self.world > 1)
+        return can_be_typed(self.command) and not is_part
 
     @property
     def pid(self) -> int:

@@ -37,6 +37,21 @@ def limits(own: str, root: Path = ROOT) -> Limits:
     return Limits(min(cores, default=None), limit, free)
 
 
+def count_oom_kills(own: str, root: Path = ROOT) -> int | None:
+    """Return how many processes of a group the kernel has ended for want of memory since the group
+    was made, None where that is not known: of the innermost of the groups in `own` that has a limit
+    (in the second version with all below it), else of the innermost.
+    """
+    counted: list[int] = []
+    for folder in folders(own, root, {"memory"}):
+        events = (folder / "memory.events", folder / "memory.oom_control")
+        found = [count for file in events if (count := _find_field(file, "oom_kill")) is not None]
+        counted += found
+        if found and _memory(folder) is not None:
+            return max(counted)
+    return counted[0] if counted else None
+
+
 def folders(own: str, root: Path, wanted: Set[str]) -> Iterator[Path]:
     """Yield the folders of the groups in `own`, the text of a /proc/PID/cgroup, that have one of
     the controllers `wanted` (in the second version all have), and of those above them.
@@ -90,11 +105,15 @@ def _read_limit(path: Path) -> int | None:
 
 
 def _field(path: Path, name: str) -> int:
+    return _find_field(path, name) or 0
+
+
+def _find_field(path: Path, name: str) -> int | None:
     for line in (_read_limit_file(path) or "").splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdecimal():
             return int(value)
-    return 0
+    return None
 
 
 def _read_limit_file(path: Path) -> str | None:

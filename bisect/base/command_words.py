@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from . import process_roles
 from .launchers import BY_PROGRAM, LAUNCHERS, Launcher
 
 OURS = ("bisect", "hangbisect")
@@ -343,6 +344,17 @@ def starts_for_multiprocessing(words: Sequence[str]) -> bool:
     (multiprocessing/spawn.py, get_command_line; multiprocessing/forkserver.py).
     """
     return any("multiprocessing.forkserver" in word for word in words) or (SPAWNED in words)
+
+
+def can_be_typed(words: Sequence[str]) -> bool:
+    """Return whether these are the words of a command that starts a process again: a title is none,
+    nor is what Ray or multiprocessing start for themselves.
+    """
+    return not (
+        process_roles.is_title(words)
+        or process_roles.is_worker(words)
+        or starts_for_multiprocessing(words)
+    )
 
 
 def has_title(words: Sequence[str]) -> bool:

@@ -394,6 +394,9 @@ class Look:
     frozen: str = ""  # the cgroup that is frozen and it with it (a paused container), "" if none
     # Of a zombie the exit status (negative: the signal that ended it), as far as the kernel tells.
     status: int | None = None
+    # Of one that SIGKILL ended: how many of its control group the kernel has ended for want of
+    # memory.
+    oom_kills: int | None = None
     build: Build | None = None  # what it compiles
     taken_ports: tuple[TakenPort, ...] = ()
     ray: RayCluster | None = None  # of a rank that belongs to a cluster of Ray

@@ -119,6 +119,13 @@ def name_server_process(words: Sequence[str], otherwise: str) -> str:
     return title[:_LONGEST_TITLE] if cut and is_name else otherwise
 
 
+def is_title(words: Sequence[str]) -> bool:
+    """Return whether the command line of a process is a title that one of these programs gave it,
+    and names nothing that can be started.
+    """
+    return bool(words) and words[0].startswith((*SERVER_NAMES, TITLE, DASK_WORKER))
+
+
 def number_ranks(titles: Mapping[int, ServerProcess]) -> dict[int, int]:
     """Return the ranks of processes that one process has started, by pid: a title has a number for
     each kind of parallelism, of which those of the outer ones count first. {} where two would be

@@ -163,6 +163,8 @@ class MachineFacts:
     cores: int | None = None
     memory_available: int | None = None
     memory_total: int | None = None
+    # Processes of our own control group that the kernel has ended for want of memory.
+    oom_kills: int | None = None
     shm_free: int | None = None
     shm_total: int | None = None
     interfaces: tuple[str, ...] = ()

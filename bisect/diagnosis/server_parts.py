@@ -20,8 +20,8 @@ from ..base.rank_facts import RankFacts
 from ..base.verdict_facts import Edge, Verdict, Wait, Where
 from .call_site import find_call
 from .case import Case
-from .causes.signs import describe_exit_status
 from .causes.workers import CHILD_DIED
+from .exit_words import describe_exit_status
 from .process.blocked_syscalls import POLL_CALLS, READ_CALLS
 from .process.frames import format_innermost_frame
 from .process.helper_processes import asks_its_cluster, find_dead_helper, is_halted

@@ -23,6 +23,7 @@ from ..base.launcher_env import Ancestor
 from ..base.launchers import ALONE_BUT_SRUNS
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import list_pids, read_stat
+from ..base.process_roles import is_title
 from ..base.words import format_seconds
 from ..evidence.descriptors import (
     GPU_DEVICE,
@@ -149,7 +150,11 @@ def _all(above: set[int]) -> Iterator[Seen]:
 
 
 def is_helper(words: Sequence[str]) -> bool:
-    """Return whether a command line is that of a helper of ranks."""
+    """Return whether a command line is that of a helper of ranks, or the title of a process of an
+    inference server or a cluster, which stands where its variables were.
+    """
+    if is_title(words):
+        return True
     text = " ".join([*map(os.path.basename, words[:1]), *words[1:5]])
     return bool(_HELPERS.search(text))
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ..base import cgroups
 from ..base.proc import LARGEST, read_stat
 from ..base.process_facts import Kernel, Syscall
 from .process import read_io
@@ -309,6 +310,14 @@ def find_frozen_group(pid: int) -> str:
         if parse_frozen(_read_cgroup_file(place / _FREEZER_FILES[kind])):
             return str(place)
     return ""
+
+
+def count_oom_kills(pid: int) -> int | None:
+    """Return how many processes of the control group of one the kernel has ended for want of
+    memory, None where that is not known. A zombie is in its group still, but for the
+    first version: there it is in the outermost.
+    """
+    return cgroups.count_oom_kills(_read_cgroup_file(Path(f"/proc/{pid}/cgroup")))
 
 
 def parse_cgroups(text: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -419,6 +420,8 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         missing = tuple(found.missing)
         return Look(found.at, target.pid, 0, "", (), 0.0, "", "proc", missing=missing)
     uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    status = exit_code(target.pid) if about.state == "Z" else None
+    was_killed = status == -signal.SIGKILL
     named = {
         d.socket.inode: d.socket for d in list_descriptors_in_calls(found) if d.socket is not None
     }
@@ -461,7 +464,8 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         preloaded=found.preloaded,
         tasks=found.loop.tasks,
         task_ring=found.loop.ring,
-        status=exit_code(target.pid) if about.state == "Z" else None,
+        status=status,
+        oom_kills=kernel.count_oom_kills(target.pid) if was_killed else None,
         build=found.build,
         ray=found.ray,
         taken_ports=found.taken_ports,

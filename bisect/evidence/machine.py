@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..base.cgroups import limits
+from ..base.cgroups import count_oom_kills, limits
 from ..base.deadline import call_with_limit, run_command
 from ..base.rank_facts import Gpu, GpuError, MachineFacts
 from .gpus.gpu_errors import KERNEL_LOG, read_gpu_errors
@@ -247,7 +247,9 @@ async def _read_host(limit: float) -> tuple[dict[str, object], list[str]]:
 
 def _fill_in_host(found: dict[str, object], missing: list[str]) -> None:
     """Fill in what there is, first what cannot block."""
-    allowed = limits(_read_text("/proc/self/cgroup"))
+    own = _read_text("/proc/self/cgroup")
+    allowed = limits(own)
+    found["oom_kills"] = count_oom_kills(own)
     cores = len(os.sched_getaffinity(0))
     found["cores"] = cores if allowed.cores is None else max(1, min(cores, int(allowed.cores)))
     sizes = parse_meminfo(_read_text("/proc/meminfo"))

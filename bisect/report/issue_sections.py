@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
+from ..base.command_words import can_be_typed
 from ..base.identity import name_rank, rank_file, write_rank
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import STANDS_STILL
@@ -357,7 +358,7 @@ def _quote_character(character: str) -> str:
 def reproduce_sections(run: RecordedRun) -> list[Section]:
     """Return the command, and what to start to see it again and to find what it comes from."""
     words = run.verdict.command if run.verdict else ()
-    if not words:
+    if not words or not can_be_typed(words):
         return []
     line = quote_command(words)
     parts = ["### How to reproduce", code_block([line], "sh")]

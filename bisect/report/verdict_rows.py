@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from ..base.command_words import starts_all_nodes, starts_one_node
+from ..base.command_words import can_be_typed, starts_all_nodes, starts_one_node
 from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.masking import mask_text
 from ..base.node_differences import word_difference
@@ -78,7 +78,8 @@ def word_verdict(
 >>>>>>> work-P
     hangs = verdict.outcome in STANDS_STILL
     is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
-    is_provable = is_provable and not (is_part or starts_one_node(verdict.command))
+    is_part = is_part or bool(starts_one_node(verdict.command))
+    is_provable = is_provable and not is_part and can_be_typed(verdict.command)
     proof = make_rows("prove it", _proof(verdict)) if hangs and is_provable else []
     report = f"{run_dir}/report.md: paste it into an issue" if run_dir else ""
     end = make_rows("job", state) + make_rows("report", report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangbisect.attach.jobs import group_ranks
+from hangbisect.attach.jobs import group_ranks, make_lone_job
 from hangbisect.attach.processes import Process
 from hangbisect.attach.ranks import Rank
 from hangbisect.attach.ranks_by_stack import find_candidates, read_ranks_from_stacks
@@ -89,3 +89,14 @@ def test_processes_with_titles_of_their_own_are_ranks_beside_one_that_meets_othe
     ranks = read_ranks_from_stacks(processes, {110: meets, 111: waits})
     assert {rank.pid: rank.number for rank in ranks} == {110: None, 111: None}
     assert read_ranks_from_stacks(processes, {110: replace(waits, pid=110), 111: waits}) == []
+
+
+def test_an_engine_whose_server_has_ended_has_no_command_that_starts_it_again() -> None:
+    engine = titled(110, 1, "VLLM::EngineCore")
+    processes = table(engine, titled(120, 110, "VLLM::Worker_TP0"))
+    (job,) = group_ranks(processes, ranks_of(processes))
+    assert (job.launchers, job.has_one_command) == ((110,), False)
+
+
+def test_an_actor_whose_driver_is_elsewhere_has_no_command_that_starts_it_again() -> None:
+    assert not make_lone_job(table(titled(50, 40, "ray::Trainer.train")), 50).has_one_command

@@ -59,6 +59,13 @@ def test_processes_that_go_round_in_a_circle_end() -> None:
     assert orphans({20: rank(20, 21), 21: rank(21, 20)}, INIT) in ((), (20, 21))
 
 
+@pytest.mark.parametrize("title", ["VLLM::EngineCore_DP0", "sglang::detokenizer", "ray::IDLE"])
+def test_a_title_tells_what_a_server_or_a_cluster_has_left_behind(title: str) -> None:
+    """Its variables are gone: the title stands where they were."""
+    assert is_helper((title,))
+    assert is_helper((title + " " * 40,))
+
+
 def test_helpers_of_ranks() -> None:
     assert is_helper(("/lib/wandb/bin/wandb-core", "--port-filename"))
     assert is_helper(("python", "-c", "from multiprocessing.spawn import spawn_main"))

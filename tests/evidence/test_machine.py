@@ -58,9 +58,26 @@ def test_without_limits_there_are_none(tmp_path: Path) -> None:
     assert cgroups.limits("2:cpu:/\n0::/\n", tmp_path) == cgroups.Limits()
 
 
+def test_who_was_killed_for_want_of_memory_is_counted_where_the_limit_is(tmp_path: Path) -> None:
+    """In the second version a group counts those of its groups below too: a task of Slurm's beside
+    the one that was killed has none of its own.
+    """
+    files(tmp_path, job__memory_max=f"{GIB}\n", job__memory_current="1\n")
+    files(tmp_path, job__memory_events="low 0\noom 2\noom_kill 3\noom_group_kill 0\n")
+    files(tmp_path, job__step__memory_max="max\n", job__step__memory_events="oom_kill 0\n")
+    (tmp_path / "memory.events").write_text("oom_kill 40\n")
+    assert cgroups.count_oom_kills("0::/job/step\n", tmp_path) == 3
+    first = tmp_path / "memory" / "task"
+    first.mkdir(parents=True)
+    (first / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert cgroups.count_oom_kills("4:memory:/task\n3:cpu:/\n", tmp_path) == 1
+    assert cgroups.count_oom_kills("3:cpu:/\n", tmp_path) is None
+
+
 @given(st.text(alphabet="0123456789:/.,acepumory\n\0") | st.text())
 def test_any_text_is_taken_for_groups(text: str) -> None:
     cgroups.limits(text, Path("/not/there"))
+    assert cgroups.count_oom_kills(text, Path("/not/there")) is None
 
 
 def test_frozen_groups_of_both_versions() -> None:

@@ -42,6 +42,9 @@ sys.stdin.read()
 """
 HOLDS_A_PORT = """
 import os, socket, sys, time
+if len(sys.argv) > 2:
+    import setproctitle
+    setproctitle.setproctitle(sys.argv[2])  # overwrites the environment that others see, too
 server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 print(os.getpid(), server.getsockname()[1], flush=True)
 time.sleep(600)
@@ -193,22 +196,27 @@ def test_a_node_that_does_not_come_is_missed(
         assert "1 of 2 other nodes did not come" in examined(process)["nodes"][0]["value"]
 
 
+@pytest.mark.parametrize("title", [(), ("VLLM::EngineCore",), ("sglang::scheduler_TP0",)])
 def test_a_rank_that_was_left_behind_is_found_with_its_port(
-    package: Path, calm: dict[str, str], start: Start
+    package: Path, calm: dict[str, str], start: Start, title: tuple[str, ...]
 ) -> None:
     rank = {**calm, "LOCAL_RANK": "1", "RANK": "1", "TORCHELASTIC_RUN_ID": "earlier"}
     # Its parent, the shell, ends at once, as a launcher does that is killed.
-    shell = start("sh", "-c", '"$@" & ', "sh", sys.executable, "-c", HOLDS_A_PORT, 0, env=rank)
+    holds = (sys.executable, "-c", HOLDS_A_PORT, 0, *title)
+    shell = start("sh", "-c", '"$@" & ', "sh", *holds, env=rank)
     assert shell.stdout is not None
     pid, port = shell.stdout.readline().split()
     shell.wait(LIMIT)
-    above = read_stat(int(pid))
-    if above is None or above.ppid != 1 or "python" in "".join(words_of(1)[:1]):
-        pytest.skip("what is left behind does not go to a first process that starts nothing here")
-    found = examined(start(*doctor(package), env={**calm, "MASTER_PORT": port}))
-    (mine,) = [one for one in found["leftovers"] if f"({pid}" in one["value"]]
-    assert mine["level"] == "problem"
-    assert f"port {port}" in mine["value"]
+    try:
+        above = read_stat(int(pid))
+        if above is None or above.ppid != 1 or "python" in "".join(words_of(1)[:1]):
+            pytest.skip("what is left behind goes to no first process that starts nothing here")
+        found = examined(start(*doctor(package), env={**calm, "MASTER_PORT": port}))
+        (mine,) = [one for one in found["leftovers"] if f"({pid}" in one["value"]]
+        assert mine["level"] == "problem"
+        assert f"port {port}" in mine["value"]
+    finally:
+        os.kill(int(pid), signal.SIGKILL)  # no mark tells it from others any more
 
 
 @pytest.mark.skipif(

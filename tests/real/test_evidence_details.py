@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hangbisect.base import cgroups
 from hangbisect.base.native_code import CODE_OF_PYTHON
 from hangbisect.base.process_facts import Look, Syscall
 from hangbisect.base.rank_facts import JobFacts, RankFacts
@@ -322,6 +323,42 @@ def test_a_frozen_container_is_told_from_a_sleep(
     finally:
         (group / file).write_text(thaw)
         (groups / "cgroup.procs").write_text(str(pid))
+        group.rmdir()
+
+
+FILLS = "input(); bytearray(1 << 29)"
+
+
+@pytest.mark.parametrize(
+    ("groups", "limit", "kind"),
+    [
+        (UNIFIED, "memory.max", ""),
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory"),
+    ],
+)
+def test_a_control_group_tells_that_it_had_no_memory_left(
+    tmp_path: Path, groups: Path, limit: str, kind: str
+) -> None:
+    """Of a zombie the first version has no group any more."""
+    group = groups / f"test-{tmp_path.name}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip(f"no control group can be made in {groups}")
+    try:
+        if not (group / limit).exists():
+            pytest.skip(f"{groups} does not limit memory")
+        (group / limit).write_text(str(64 << 20))
+        with subprocess.Popen([sys.executable, "-c", FILLS], stdin=subprocess.PIPE) as killed:
+            (group / "cgroup.procs").write_text(str(killed.pid))
+            assert killed.stdin is not None
+            killed.stdin.write(b"\n")
+            killed.stdin.flush()
+            os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+            (seen,) = asyncio.run(take_looks([Target(killed.pid)]))
+        assert (seen.state, seen.status, seen.oom_kills) == ("Z", -9, 0 if kind else 1)
+        assert cgroups.count_oom_kills(f"4:{kind}:/{group.name}") == 1
+    finally:
         group.rmdir()
 
 

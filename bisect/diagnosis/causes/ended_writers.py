@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...base.process_facts import Descriptor, Look, PipeEnd
+from ..exit_words import describe_exit_status
 from ..process.frames import is_service_thread, unqualified_name
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need
 from .pipes import READS, list_uses
 from .signs import (
-    describe_exit_status,
     find_blocked_processes,
     find_used_descriptors,
     format_descriptor,

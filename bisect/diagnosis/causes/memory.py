@@ -6,6 +6,7 @@ import re
 import signal
 
 from ...base.words import format_bytes
+from ..exit_words import count_oom_kills, describe_oom_kills
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with
 
@@ -130,6 +131,14 @@ def _little_memory(scene: Scene) -> Found | None:
     return Found(f"{format_bytes(free)} of {format_bytes(total)} of memory are left")
 
 
+def _killed_by_the_kernel(scene: Scene) -> Found | None:
+    """The kernel has ended processes of its control group for want of memory."""
+    for facts in scene.culprits:
+        if count := count_oom_kills(facts.looks[-1] if facts.looks else None, scene.machine):
+            return Found(describe_oom_kills(count), trust=0.9)
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -164,7 +173,11 @@ CAUSES = (
     KnownCause(
         id="worker-killed",
         title="a worker of a DataLoader was killed",
-        signs=(need(_worker_killed, 0.8, proves=True), unless(_no_shared_memory)),
+        signs=(
+            need(_worker_killed, 0.8, proves=True),
+            also(_killed_by_the_kernel, 0.4),
+            unless(_no_shared_memory),
+        ),
         why="Worker {pid} ended without having a say ({signal}): most often the kernel killed it "
         "for want of memory, or native code failed.",
         avoid=(
@@ -178,10 +191,15 @@ CAUSES = (
     KnownCause(
         id="killed-from-outside",
         title="a rank was killed: by the kernel for want of memory, a scheduler or a person",
-        signs=(need(_killed, 0.6, proves=True), also(_little_memory, 0.45)),
+        signs=(
+            need(_killed, 0.6, proves=True),
+            also(_little_memory, 0.45),
+            also(_killed_by_the_kernel, 0.6),
+        ),
         why="Rank {rank} was ended by SIGKILL, which no process can answer or explain.",
         avoid=(
-            "`dmesg | grep -i -e oom -e killed` and the scheduler's log say who did it",
+            "`dmesg | grep -i -e oom -e killed` and the scheduler's log say who did it; "
+            "memory.events of its control group counts who was ended for want of memory",
             "ask for more memory, or load less of it on each rank",
         ),
         references=("meta-pytorch/data#1173",),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...base.addresses import is_talking
 from ...base.process_facts import Descriptor, Look, waits_at_queue
+from ..exit_words import describe_exit_status
 from ..process.blocked_syscalls import POLL_CALLS, list_awaited_pids
 from ..process.frames import format_frame
 from ..process.helper_processes import find_thread_for_room
@@ -17,7 +18,6 @@ from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
     a_child_died,
     a_helper_died,
-    describe_exit_status,
     find_blocked_processes,
     find_used_descriptors,
     format_descriptor,

@@ -8,10 +8,10 @@ from ...base.command_words import has_title, starts_for_multiprocessing
 from ...base.process_facts import Look
 from ...base.process_roles import find_server_process
 from ...base.words import format_seconds
+from ..exit_words import describe_exit_status
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
-    describe_exit_status,
     find_blocked_processes,
     format_owner,
     format_place,

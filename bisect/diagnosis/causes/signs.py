@@ -5,7 +5,6 @@ processes: the workers and other children of a rank above all.
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
@@ -23,6 +22,7 @@ from ...base.process_facts import (
 from ...base.process_roles import find_server_process
 from ...base.rank_facts import THREAD_ENDED, Collective, RankFacts
 from ...base.words import format_ranks
+from ..exit_words import describe_end
 from ..process.frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
 from ..process.helper_processes import find_dead_helper, has_failed, may_keep
 from ..process.process_snapshot import ProcessSnapshot
@@ -311,7 +311,7 @@ def a_child_died(scene: Scene) -> Found | None:
         last = looks[-1] if looks else None
         if last is None or last.status is None or not has_failed(last):
             continue
-        how = describe_exit_status(last.status)
+        how = describe_end(last, scene.machine)
         process = format_process(last) + _place_among_siblings(scene, last)
         return Found(f"{process} {how}", {"worker": process, "how": how})
     return None
@@ -325,7 +325,7 @@ def a_helper_died(scene: Scene) -> Found | None:
     last = looks[-1] if looks else None
     if last is None or last.status is None:
         return None
-    how, process = describe_exit_status(last.status), format_process(last)
+    how, process = describe_end(last, scene.machine), format_process(last)
     return Found(f"{process}, beside the ranks, {how}", {"worker": process, "how": how})
 
 
@@ -514,16 +514,6 @@ def format_waiting_ranks(ranks: tuple[RankId, ...]) -> str:
 def native_name(frame: Frame) -> str:
     """Return the name of a function of C or C++ without its arguments."""
     return frame.name.partition("(")[0].partition("<")[0][:80]
-
-
-def describe_exit_status(status: int) -> str:
-    """Return in words how a process ended: "was ended by SIGSEGV", "ended with status 3"."""
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
 
 
 _FUTURES = r"concurrent/futures/_base\.py"

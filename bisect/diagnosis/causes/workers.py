@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...base.command_words import has_title
 from ...base.process_facts import Look
 from ...base.words import format_bytes
+from ..exit_words import describe_end
 from ..process.blocked_syscalls import NOBODY_CONNECTED
 from ..process.frames import format_frame, serves_multiprocessing
 from ..process.helper_processes import (
@@ -24,7 +25,6 @@ from .processes import ends_again_and_again
 from .signs import (
     a_child_died,
     a_helper_died,
-    describe_exit_status,
     format_place,
     format_process,
     innermost_python_frame,
@@ -173,8 +173,8 @@ def _a_worker_is_dead(scene: Scene) -> Found | None:
     families = [looks for looks in (scene.subject.children if scene.subject else ()) if looks]
     for looks in families:
         if looks[-1].state == "Z" and _is_called_as_workers(looks[-1], families):
-            status = looks[-1].status
-            how = "" if status in (None, 0) else f": it {describe_exit_status(status)}"
+            end = describe_end(looks[-1], scene.machine)
+            how = f": it {end}" if looks[-1].status else ""
             dead = format_process(looks[-1])
             return Found(f"{dead} is dead{how}", {"worker": dead, "how": how})
     return None

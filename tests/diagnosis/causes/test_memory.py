@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.rank_facts import MachineFacts, RankFacts
 
+from ..made_up import look
 from .scenes import Facts, Shows, causes_of, ended
 
 # pytorch/pytorch#99699
@@ -96,6 +97,19 @@ def test_a_rank_that_its_launcher_ended_was_not_killed_from_outside() -> None:
 def test_without_a_fact_of_memory_a_kill_stays_a_suspicion() -> None:
     found = causes_of(ended("", -9))["killed-from-outside"]
     assert found.agreement < 0.7
+
+
+def test_the_count_of_its_control_group_says_that_the_kernel_killed_it() -> None:
+    """Of a zombie that of its own group; else that of the group that looks."""
+    ours = causes_of(ended("", -9, machine=MachineFacts(oom_kills=1)))["killed-from-outside"]
+    assert ours.agreement > 0.7
+    assert "for want of memory" in str(ours.matched)
+    facts, ranks = ended("", -9, machine=MachineFacts(oom_kills=0))
+    zombie = replace(look(pid=100, call="", state="Z"), oom_kills=2)
+    dead = replace(ranks[0], looks=(zombie,))
+    assert "2 processes" in str(causes_of((facts, [dead, ranks[1]]))["killed-from-outside"])
+    none = causes_of(ended("", -9, machine=MachineFacts(oom_kills=0)))["killed-from-outside"]
+    assert none.agreement < 0.7
 
 
 def test_what_was_logged_before_is_not_what_an_error_says() -> None:

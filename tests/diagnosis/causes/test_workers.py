@@ -199,6 +199,11 @@ def test_a_dead_worker_is_named_with_what_ended_it() -> None:
     killed = tuple((replace(looks[-1], status=-signal.SIGKILL),) for looks in one.children)
     said = causes_of((facts, [replace(one, children=killed), other]))["worker-dead"].matched
     assert "pt_data_worker (300) is dead: it was ended by SIGKILL" in said
+    facts = replace(facts, machine=MachineFacts(oom_kills=1))
+    said = causes_of((facts, [replace(one, children=killed), other]))["worker-dead"].matched
+    assert "want of memory" in str(said)
+    said = causes_of((facts, [one, other]))["worker-dead"].matched  # nothing kills with status 0
+    assert "want of memory" not in str(said)
 
 
 def test_a_worker_in_a_collective_is_no_worker_that_is_merely_stuck() -> None:
