@@ -71,11 +71,8 @@ def word_verdict(
     middle += make_rows("starts", job.starting) + _word_subgroups(verdict, job, ranks)
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict)) + _word_libraries(verdict)
-<<<<<<< HEAD
     middle += _word_differences(verdict)
-=======
     middle += _word_limit(verdict)
->>>>>>> work-P
     hangs = verdict.outcome in STANDS_STILL
     is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
     is_part = is_part or bool(starts_one_node(verdict.command))
@@ -122,7 +119,6 @@ def _word_libraries(verdict: Verdict) -> list[Row]:
     return [row for note in shown for row in make_rows("says", note)]
 
 
-<<<<<<< HEAD
 def _word_differences(verdict: Verdict) -> list[Row]:
     """Return what the nodes of the job do not have in common, the first of it."""
     told = [word_difference(one) for one in verdict.differences[:_MOST_DIFFERENCES]]
@@ -130,12 +126,12 @@ def _word_differences(verdict: Verdict) -> list[Row]:
     return make_rows(
         "differs", *told, f"and {format_count(more, 'more thing')} in verdict.json" if more else ""
     )
-=======
+
+
 def _word_limit(verdict: Verdict) -> list[Row]:
     """Return by which time limit a culprit gives up that is only silent."""
     told = (note for note in verdict.notes if note.startswith(GIVEN_LIMIT))
     return make_rows("limit", next(told, "").removeprefix(GIVEN_LIMIT))
->>>>>>> work-P
 
 
 def _add_titles(answer: Answer, titles: Mapping[RankId, str]) -> Answer:
