@@ -9,10 +9,10 @@ namespaces without a shared folder (hosts.py), all on this machine: so each numb
 measured on one host as well, where the same processors do the same work. The ways take turns.
 
 `verdict`: once all hosts are joined, one rank opens a pipe that nobody writes to. Counted are the
-seconds from that to verdict.json of rank 0's host, less those of `--stall`, and those from the first
-look to the verdict (`to_verdict`): when a clock runs out depends on when movement was seen last,
-which is off by a second or two. Asked: one second more than a single host on 2 hosts, two seconds
-more on 8 hosts of 8 ranks.
+seconds from that to verdict.json of rank 0's host, less those of `--stall`, and those from the
+first look to the verdict (`to_verdict`): when a clock runs out depends on when movement was seen
+last, which is off by a second or two. Asked: one second more than a single host on 2 hosts, two
+seconds more on 8 hosts of 8 ranks.
 
 `healthy`: seconds from the start of the first command to the end of the last one, of so many
 meetings. Asked: 1.02 times a single host, watched.

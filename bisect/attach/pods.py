@@ -92,7 +92,7 @@ def _explain(item: Mapping[str, Any]) -> str:
     if status["phase"] == "Pending":
         return f"is Pending: {_explain_pending(status, states) or 'nothing says why'}"
     ended = (one["terminated"] for one in states if one.get("terminated"))
-    failed = next((one for one in ended if one.get("exitCode") != 0), {})
+    failed: Mapping[str, Any] = next((one for one in ended if one.get("exitCode") != 0), {})
     words = [status.get("reason"), status.get("message")]
     if failed:
         words += [failed.get("reason"), f"(exit status {failed.get('exitCode')})"]

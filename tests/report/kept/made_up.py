@@ -69,6 +69,7 @@ VERDICT: dict[str, Any] = {
     "trained": None,
     "nodes": [],
     "partial": False,
+    "differences": [],
 }
 
 
