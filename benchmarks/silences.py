@@ -34,7 +34,8 @@ ranks = [subprocess.Popen([sys.executable, "train.py", *sys.argv[1:]],
 sys.exit(max(abs(one.wait()) for one in ranks))
 """
 TRAIN = """
-import fcntl, os, pathlib, queue, select, socket, subprocess, sys, threading, time
+import fcntl, multiprocessing, os, pathlib, queue, select, socket, subprocess, sys, threading, time
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 kind, seconds = sys.argv[1], float(sys.argv[2])
 sleeps = f"import time; time.sleep({seconds})"
@@ -51,21 +52,47 @@ def ask(limit=None):
     later(lambda: theirs.send(b"x"))
     return mine
 
-def server():
-    program = (f"import socket, time\\ns = socket.create_server(('127.0.0.1', 0))\\n"
-               f"print(s.getsockname()[1], flush=True)\\nc, _ = s.accept()\\n"
-               f"time.sleep({seconds})\\nc.send(b'x')")
+def other(program):
     started = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
                                start_new_session=True)
-    return socket.create_connection(("127.0.0.1", int(started.stdout.readline())))
+    return int(started.stdout.readline())
 
-def locked():
-    program = (f"import fcntl, time\\nf = open('the.lock', 'w')\\nfcntl.flock(f, fcntl.LOCK_EX)\\n"
-               f"print(1, flush=True)\\ntime.sleep({seconds})")
-    started = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
-                               start_new_session=True)
-    started.stdout.readline()
-    fcntl.flock(open("the.lock", "w"), fcntl.LOCK_EX)
+def server(asked=0, answer="x"):
+    return other(f"import socket, time\\ns = socket.create_server(('127.0.0.1', 0))\\n"
+                 f"print(s.getsockname()[1], flush=True)\\nc, _ = s.accept()\\n"
+                 f"c.recv({asked})\\ntime.sleep({seconds})\\nc.send({answer.encode()!r})")
+
+def locked(how):
+    other(f"import fcntl, time\\nf = open('the.lock', 'w')\\nfcntl.{how}(f, fcntl.LOCK_EX)\\n"
+          f"print(1, flush=True)\\ntime.sleep({seconds})")
+    getattr(fcntl, how)(open("the.lock", "w"), fcntl.LOCK_EX)
+
+def fetch():
+    port = server(9999, "HTTP/1.0 200 OK\\r\\n\\r\\nx")
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=seconds + 60).read()
+
+def fifo():
+    os.mkfifo("fifo")
+    other(f"import time\\nprint(1, flush=True)\\ntime.sleep({seconds})\\nopen('fifo', 'w')")
+    open("fifo").read()
+
+def lock_file():
+    path = pathlib.Path("data.lock").resolve()
+    path.touch()
+    other(f"import os, time\\nprint(1, flush=True)\\ntime.sleep({seconds})\\n"
+          f"os.unlink({str(path)!r})")
+    while os.path.exists("data.lock"):
+        time.sleep(1.0)
+
+def shared_lock():
+    lock = multiprocessing.get_context("fork").Lock()
+    def keep():
+        lock.acquire()
+        time.sleep(seconds)
+        lock.release()
+    multiprocessing.get_context("fork").Process(target=keep, daemon=True).start()
+    time.sleep(0.5)
+    lock.acquire()
 
 def polled(path, every):
     later(lambda: pathlib.Path(path).touch())
@@ -91,14 +118,19 @@ WAITS = {
     "sleep": lambda: time.sleep(seconds),
     "recv": lambda: ask().recv(1),
     "recv with a limit": lambda: ask(seconds + 60).recv(1),
-    "a server": lambda: server().recv(1),
+    "a server": lambda: socket.create_connection(("127.0.0.1", server())).recv(1),
+    "HTTP with a limit": fetch,
     "poll": lambda: select.select([ask()], [], []),
-    "flock": locked,
+    "flock": lambda: locked("flock"),
+    "fcntl": lambda: locked("lockf"),
+    "a shared lock": shared_lock,
     "child": lambda: subprocess.run([sys.executable, "-c", sleeps]),
     "event": event,
     "queue": queued,
     "future": lambda: ThreadPoolExecutor(1).submit(time.sleep, seconds).result(),
     "pipe": piped,
+    "fifo": fifo,
+    "a lock file": lock_file,
     "polled file": lambda: polled("polled", 0.2),
     "a file, seldom": lambda: polled("seldom", 7.0),
 }
@@ -112,11 +144,12 @@ print("trained", flush=True)
 """
 KINDS = (
     *("sleep", "recv", "recv with a limit", "a server", "poll", "flock", "child", "event"),
-    *("queue", "future", "pipe", "polled file", "a file, seldom"),
+    *("queue", "future", "pipe", "polled file", "a file, seldom", "HTTP with a limit", "fcntl"),
+    *("a shared lock", "fifo", "a lock file"),
 )
 # Waits of which no look tells that they will end: nobody is to be seen who has what is waited for,
 # and no time limit that is known.
-ONLY_SILENT = ("recv", "a server", "poll", "event", "queue", "pipe")
+ONLY_SILENT = ("recv", "a server", "poll", "event", "queue", "pipe", "fifo")
 TOLD_AFTER = 10.0  # seconds after --stall by which what stands still has been told
 BINS = (5.0, 20.0, 60.0, 120.0, 300.0)
 
@@ -148,7 +181,7 @@ class Silence:
 def main() -> int:
     """Print each job that was told wrong, and the table; return 1 if there is one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=104)
+    parser.add_argument("--jobs", type=int, default=108)
     parser.add_argument("--beside", type=int, default=12)
     parser.add_argument("--least", type=float, default=5.0)
     parser.add_argument("--most", type=float, default=300.0)
