@@ -60,12 +60,31 @@ async def list_jobs(found: FoundJobs) -> list[str]:
     """Return the jobs, a line each, and the next commands."""
     if not found.jobs:
         return [*no_job_lines(found), "", *_next_command_lines("PID")]
-    last = await asyncio.gather(*(_describe_last_movement(job) for job in found.jobs))
-    rows = [(_job_row(job), moves) for job, moves in zip(found.jobs, last, strict=True)]
+    last = await describe_last_movements(found.jobs)
     count = len(found.jobs)
     head = f"{count} job{'s' * (count != 1)} run{'s' * (count == 1)} here"
     pid = found.jobs[0].pid if count == 1 else "PID"
-    return [head, *(f"{row}  {moves}" for row, moves in rows), "", *_next_command_lines(pid)]
+    return [head, *map(_job_row, found.jobs, last), "", *_next_command_lines(pid)]
+
+
+@dataclass(frozen=True)
+class LastMovement:
+    """Whether anything of a job moves, in words, and as far as that could be read."""
+
+    text: str
+    moves: bool | None = None
+
+
+async def describe_last_movements(jobs: Sequence[Job]) -> list[LastMovement]:
+    """Return of each job what moves right now, else when something of it was written last."""
+    return list(await asyncio.gather(*(_describe_last_movement(job) for job in jobs)))
+
+
+def find_only_still(jobs: Sequence[Job], last: Sequence[LastMovement]) -> Job | None:
+    """Return the job that stands still where all others are seen to move, else None."""
+    still = [job for job, one in zip(jobs, last, strict=True) if one.moves is False]
+    is_told = all(one.moves is not None for one in last)
+    return still[0] if len(still) == 1 and is_told else None
 
 
 def no_job_lines(found: FoundJobs) -> list[str]:
@@ -83,24 +102,24 @@ def no_job_lines(found: FoundJobs) -> list[str]:
     ]
 
 
-def choice_lines(found: FoundJobs, jobs: Sequence[Job]) -> list[str]:
+def choice_lines(jobs: Sequence[Job], last: Sequence[LastMovement]) -> list[str]:
     """Return several jobs, a line each, and how one is chosen."""
     return [
         f"{len(jobs)} jobs run here:",
-        *map(_job_row, jobs),
+        *map(_job_row, jobs, last),
         "",
         *_next_command_lines("PID")[:1],
     ]
 
 
-def _job_row(job: Job) -> str:
+def _job_row(job: Job, last: LastMovement) -> str:
     command = join_lines(" ".join(job.command)) or "?"
     command = command if len(command) <= _COMMAND_WIDTH else f"{command[: _COMMAND_WIDTH - 3]}..."
     ranks = describe_ranks([rank.number for rank in job.ranks], job.world)
     kind = ", notebook" if job.notebook is not None else ""
     kind += ", watched" if job.watched is not None else ""
     runs = f"{format_age(job.started, _TICKS)} old"
-    return f"  {job.pid:<8} {command:<{_COMMAND_WIDTH}}  {ranks}{kind}, {runs}"
+    return f"  {job.pid:<8} {command:<{_COMMAND_WIDTH}}  {ranks}{kind}, {runs}  {last.text}"
 
 
 def _next_command_lines(pid: object) -> list[str]:
@@ -111,8 +130,7 @@ def _next_command_lines(pid: object) -> list[str]:
     ]
 
 
-async def _describe_last_movement(job: Job) -> str:
-    """Return what moves right now, else when something of it was written last."""
+async def _describe_last_movement(job: Job) -> LastMovement:
     before = await _read_samples(job)
     await asyncio.sleep(SAMPLE_PAUSE)
     after = await _read_samples(job)
@@ -120,10 +138,11 @@ async def _describe_last_movement(job: Job) -> str:
         old = before.get(pid)
         stirs = movement.compare_samples(old, new) if old is not None else "was started"
         if stirs:
-            return f"moves: {_name_process(job, pid)} {stirs}"
+            return LastMovement(f"moves: {_name_process(job, pid)} {stirs}", True)
     written = await _age_of_last_output(job)
     said = f", printed {format_seconds(written)} ago" if written is not None else ""
-    return f"nothing moved in {format_seconds(SAMPLE_PAUSE)}{said}"
+    text = f"nothing moved in {format_seconds(SAMPLE_PAUSE)}{said}"
+    return LastMovement(text, False if after else None)
 
 
 def _name_process(job: Job, pid: int) -> str:

@@ -64,6 +64,8 @@ _SERVERS = {
     "sglang.launch_server": "SGLang's server",
     "sglang": "SGLang's server",
 }
+VLLM, SGLANG = "vLLM", "SGLang"
+_FRAMEWORKS = {"vllm": VLLM, "sglang": SGLANG}  # by the package
 # The steps by which a rank of a server is known (rank/watched/known_calls.py).
 RANK_STEPS = ("server_worker", "scheduler_ready")
 # How the kernel's name of such a process begins, which is the first part of its title.
@@ -97,12 +99,24 @@ def _read_title(row: _Title, at: str) -> ServerProcess:
 
 
 def _find_server(words: Sequence[str]) -> ServerProcess | None:
+    name = _SERVERS.get(_find_server_program(words))
+    return ServerProcess(name, is_rank=False) if name else None
+
+
+def find_framework(words: Sequence[str]) -> str:
+    """Return the framework of the inference server that a command starts, "" if it starts none."""
+    package = _find_server_program(words).partition(".")[0]
+    return _FRAMEWORKS.get(package, "")
+
+
+def _find_server_program(words: Sequence[str]) -> str:
+    """Return the module or the console script of a server that a command names, else ""."""
     for at, word in enumerate(words[:_SERVER_WORDS]):
-        module = word if words[at - 1] == "-m" else ""
-        script = word.rpartition("/")[2] if at and words[at + 1 : at + 2] == ["serve"] else ""
-        if name := _SERVERS.get(module or script):
-            return ServerProcess(name, is_rank=False)
-    return None
+        module = word if at and words[at - 1] == "-m" else ""
+        script = word.rpartition("/")[2] if [*words[at + 1 : at + 2]] == ["serve"] else ""
+        if (module or script) in _SERVERS:
+            return module or script
+    return ""
 
 
 def name_server_process(words: Sequence[str], otherwise: str) -> str:

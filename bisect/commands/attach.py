@@ -1,6 +1,7 @@
 """Look at the job that hangs right now: which rank, in which call, and why.
 
-hangbisect attach                    the job that runs here; several are listed
+hangbisect attach                    the job that runs here; of several the only one that stands
+                                     still, else they are listed
 hangbisect attach PID                the job that a process belongs to (`hangbisect PID` does, too)
 hangbisect attach PID PID            several processes that are one job
 hangbisect attach PID --kill         then end it: every rank and all that belongs to it
@@ -87,7 +88,7 @@ def _make_attach_parser() -> Parser:
 
 
 async def _attach(args: argparse.Namespace) -> int:
-    from ..attach.answer import choice_lines
+    from ..attach.answer import choice_lines, describe_last_movements, find_only_still
     from ..attach.job_looks import STILL_SPAN
     from ..attach.job_search import find_jobs
     from ..attach.node_facts import Wanted
@@ -96,7 +97,15 @@ async def _attach(args: argparse.Namespace) -> int:
     pids = [*args.pids, *args.pid]
     found = await find_jobs(pids)
     jobs = _choose_jobs(args, found, pids)
-    job = jobs[0] if len(jobs) == 1 else _ask_person(jobs, choice_lines(found, jobs))
+    job = jobs[0] if len(jobs) == 1 else None
+    if job is None:
+        last = await describe_last_movements(jobs)
+        job = find_only_still(jobs, last)
+        if job is None:
+            job = _ask_person(jobs, choice_lines(jobs, last))
+        else:
+            others = f"Of {len(jobs)} jobs that run here the others move: "
+            print(f"{others}`hangbisect` alone lists them", file=sys.stderr, flush=True)
     if job is None:
         return SEVERAL
     span = args.span or STILL_SPAN

@@ -146,6 +146,7 @@ _BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER = (
     "variables of the environment, for any command",
     "the launcher's own words",
 )
+_BY_SERVER = "arguments of inference servers"
 _TOLD = "told by the ranks when a script comes to it"
 
 
@@ -154,7 +155,7 @@ def list_toggles(table: Sequence[Toggle]) -> str:
     widest = max(len(entry.name) for entry in table)
     width = wrap_width(_TOGGLE_WIDTH)
     lines = ["Values go from as you run it to safest; * is the default."]
-    for title in (_BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER):
+    for title in (_BY_FLAG, _BY_VARIABLE, _BY_LAUNCHER, _BY_SERVER):
         lines += ["", title]
         for entry in table:
             if way(entry) == title:
@@ -194,7 +195,7 @@ def toggle_json(entry: Toggle) -> dict[str, Any]:
     ]
     data["in_code"] = [{"value": value, "change": change} for value, change in entry.in_code]
     # Of those that the table has, no more than `applied`.
-    for name in ("words", "own", "launcher", "overruled"):
+    for name in ("words", "own", "launcher", "overruled", "servers", "set_by"):
         del data[name]
     return {**data, "applied": list(ways(entry))}
 
@@ -230,6 +231,7 @@ def needs(entry: Toggle) -> str:
     """Return what it changes nothing without, "" if there is no such thing."""
     wanted = [" or ".join(entry.needs)] if entry.needs else []
     wanted += ["a GPU"] * entry.gpu
+    wanted += [entry.set_by] if entry.set_by else []
     return " and ".join(wanted)
 
 
@@ -237,6 +239,8 @@ def way(entry: Toggle) -> str:
     """Return how it is applied first of all."""
     if entry.launcher:
         return _BY_LAUNCHER
+    if entry.servers:
+        return _BY_SERVER
     return _BY_FLAG if entry.flag else _BY_VARIABLE
 
 
@@ -244,6 +248,8 @@ def ways(entry: Toggle) -> Iterator[str]:
     """Yield how it is applied: "--wandb VALUE (pipeline startup)"."""
     if entry.launcher:
         yield "--nproc_per_node, -n, --ntasks, -np, --num_gpus, --num_processes; NPROC_PER_NODE"
+    for spelling in entry.servers:
+        yield spelling.describe()
     if entry.flag:
         walked = [name for name in entry.pipelines if name in PIPELINES]
         readers = f"pipeline {', '.join(walked)}" if walked else "no pipeline reads it yet"

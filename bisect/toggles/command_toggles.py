@@ -28,6 +28,7 @@ from .toggle import (
     matters,
     safer,
     variables,
+    why_no_server,
     why_not,
     why_unread,
     with_host,
@@ -93,6 +94,10 @@ def apply_setting(
             continue
         if ours and entry.flag:
             words = (*without(words, entry.flag), entry.flag, value)
+            continue
+        if (spelling := entry.of_server(words)) is not None:
+            words = spelling.apply(words, value)
+            environment.update({spelling.variable: value} if spelling.variable else {})
             continue
         if entry.words:
             words = with_words(words, entry, value)
@@ -184,6 +189,10 @@ def _why_useless(
         return unread
     if ours and not matters(entry, command):
         return f"it changes nothing without {' or '.join(entry.needs)}"
+    if entry.servers and (reason := why_no_server(entry, command)):
+        return reason
+    if entry.set_by and not environ.get(entry.set_by):
+        return f"{entry.set_by} is not set"
     if entry.gpu and known.has_gpu is False:
         return "there is no GPU here"
     if not ours and (reason := why_unused(entry, known.reached)):
@@ -224,6 +233,11 @@ def value_as_run(
         return entry.values[0] if are_set(environ) else entry.values[-1]
     if entry.own:
         return as_run(entry, command, environ)
+    if entry.servers:
+        spelling = entry.of_server(command)
+        now = spelling.read(command, environ) if spelling is not None else None
+        is_known = now in entry.values or entry.accepts != "choice"
+        return (now if is_known else None) or entry.default
     in_environment = _value_in_environment(entry, environ) or _value_by_launcher(entry, command)
     if not (ours and entry.flag):
         # What a flag is by default says nothing of a script that has no such flag.

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from ..base.argument_types import choice, count
 from ..base.pipeline import PIPELINES
 from .component_toggles import DATA, FILES, HUB, MODEL, PROBES, STRATEGY, WANDB
+from .server_toggles import SERVER
 from .toggle import ANY, AS_SET, Toggle, Variant
 
 _GROUP = "torch.distributed.init_process_group"
@@ -123,6 +124,22 @@ THREADS = (
         pipelines=PIPELINES,
         gpu=True,
     ),
+)
+
+
+PRELOAD = Toggle(
+    name="preload",
+    component="server",
+    values=(AS_SET, "off"),
+    default=AS_SET,
+    read="start",
+    read_how="the loader, when a program starts",
+    cost="off: what the library does, a limit on the GPU's memory, say, is not done",
+    help="libraries that are loaded before all others (LD_PRELOAD), which stand between a program "
+    "and its driver",
+    pipelines=PIPELINES,
+    environment=(("off", "LD_PRELOAD", ""),),
+    set_by="LD_PRELOAD",
 )
 
 
@@ -279,6 +296,8 @@ TOGGLES: tuple[Toggle, ...] = (
     *FINETUNING,
     *REPLAY,
     *(*NETWORK, *THREADS),
+    *SERVER,
+    PRELOAD,
     *PROBES,
 )
 

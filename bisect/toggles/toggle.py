@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from ..base import command_words
+from ..base import command_words, process_roles
 from ..base.command_words import given, own_words, pipeline_of
 from ..base.errors import UsageError, nearest
 from ..base.lazy_dataclass import dataclass
@@ -27,6 +27,65 @@ class Variant:
     default: str | None = None
     needs: tuple[str, ...] | None = None
     help: str | None = None
+
+
+@dataclass(frozen=True)
+class ServerFlags:
+    """How one framework of inference servers spells a toggle: by a flag, or by a variable that gets
+    the value itself. A value that `words` does not list is the first flag with the value after it,
+    where flags take a word; else it is what the framework does without any of them.
+    """
+
+    framework: str
+    flags: tuple[str, ...] = ()  # all that say it, in either sense; the first with a value
+    takes: int = 0  # words after each
+    words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words)
+    variable: str = ""
+
+    def read(self, command: Sequence[str], environ: Mapping[str, str]) -> str | None:
+        """Return the value that is set, None where none is."""
+        if self.variable:
+            return environ.get(self.variable) or None
+        found = [command[at : at + size] for at, size in self._places(command)]
+        if not found:
+            return None
+        flag, equals, given_value = found[-1][0].partition("=")
+        value = given_value if equals else "".join(found[-1][1:])
+        says = (_spell(flag), *([value] if value else []))
+        for known, words in self.words:
+            if words == says:
+                return known
+        return value or None
+
+    def apply(self, command: Sequence[str], value: str) -> tuple[str, ...]:
+        """Return the command with that value, and no other flag that says it."""
+        if self.variable:
+            return tuple(command)
+        out = {one for at, size in self._places(command) for one in range(at, at + size)}
+        kept = [word for at, word in enumerate(command) if at not in out]
+        says = (self.flags[0], value) if self.takes else ()
+        return (*kept, *dict(self.words).get(value, says))
+
+    def _places(self, command: Sequence[str]) -> list[tuple[int, int]]:
+        """Return where each of the flags stands in a command, and how many words it takes."""
+        return [
+            (at, 1 if "=" in word else 1 + self.takes)
+            for at, word in enumerate(command)
+            if _spell(word.partition("=")[0]) in self.flags
+        ]
+
+    def describe(self) -> str:
+        """Return in words how it is applied."""
+        if self.variable:
+            return f"{self.framework}: {self.variable}=VALUE"
+        listed = [" ".join(words) for _, words in self.words if words]
+        if self.takes and all(words for _, words in self.words):
+            listed.append(f"{self.flags[0]} VALUE")
+        return f"{self.framework}: {' or '.join(listed)}"
+
+
+def _spell(flag: str) -> str:
+    return flag.replace("_", "-") if flag.startswith("--") else flag
 
 
 @dataclass(frozen=True)
@@ -75,6 +134,9 @@ class Toggle:
     launcher: bool = False
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words), for a user's own script
     own: bool = False  # a user's own, from a scenario file
+    # Of inference servers: how each framework that has it spells it. Others are not changed by it.
+    servers: tuple[ServerFlags, ...] = ()
+    set_by: str = ""  # without this variable in the environment it changes nothing
     gpu: bool = False  # it changes nothing where there is no GPU
     describes: bool = False  # a probe that says something of a hang: it is tried to tell more
     unit: str = ""  # of its values, if they are numbers: "ranks"
@@ -85,6 +147,11 @@ class Toggle:
     def dest(self) -> str:
         """The attribute of the parsed arguments that has the value."""
         return self.flag.lstrip("-").replace("-", "_")
+
+    def of_server(self, command: Sequence[str]) -> ServerFlags | None:
+        """Return how the server that a command starts spells it, None if it does not."""
+        framework = process_roles.find_framework(command)
+        return next((one for one in self.servers if one.framework == framework), None)
 
     def read_by(self, pipeline: str) -> Toggle:
         """Return the toggle as a pipeline of ours has it."""
@@ -273,6 +340,8 @@ def why_not(
         return wrong
     if ours and (unread := why_unread(entry, command)):
         return unread
+    if entry.servers:
+        return why_no_server(entry, command)
     if entry.launcher:
         return command_words.why_not(tuple(command), environ)
     if ours and entry.flag:
@@ -283,6 +352,16 @@ def why_not(
     if any(known == value for known, _, _ in entry.environment) or entry.change_in_code(value):
         return ""
     return "nothing outside a script of yours says it; a scenario file can name how"
+
+
+def why_no_server(entry: Toggle, command: Sequence[str]) -> str:
+    """Return why a toggle of inference servers cannot be applied to a command, or ""."""
+    if entry.of_server(command) is not None:
+        return ""
+    framework = process_roles.find_framework(command)
+    if framework:
+        return f"{framework} has no such setting"
+    return f"it starts no server of {process_roles.VLLM} or {process_roles.SGLANG}"
 
 
 def with_host(value: str, host: str | None) -> str:

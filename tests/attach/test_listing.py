@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from hangbisect.attach.answer import choice_lines, list_jobs, no_job_lines
+from hangbisect.attach.answer import (
+    LastMovement,
+    choice_lines,
+    describe_last_movements,
+    find_only_still,
+    list_jobs,
+    no_job_lines,
+)
 from hangbisect.attach.job_search import FoundJobs
 from hangbisect.attach.jobs import Job
 from hangbisect.attach.ranks import Rank
@@ -43,6 +50,25 @@ def test_a_job_is_a_line_and_its_pid_stands_in_the_next_command() -> None:
 
 
 def test_of_several_one_has_to_be_named() -> None:
-    lines = choice_lines(FoundJobs((JOB, JOB), {}), [JOB, replace(JOB, launchers=(7,))])
+    both = [JOB, replace(JOB, launchers=(7,))]
+    lines = choice_lines(both, [MOVES, STANDS])
     assert lines[0] == "2 jobs run here:"
+    assert lines[1].endswith("  moves: rank 0 was started")
     assert "hangbisect attach PID" in lines[-1]
+
+
+MOVES = LastMovement("moves: rank 0 was started", True)
+STANDS, UNREAD = LastMovement("nothing moved in 1.0 s", False), LastMovement("nothing moved", None)
+
+
+def test_the_only_one_that_stands_still_among_others_that_move_is_chosen() -> None:
+    jobs = [replace(JOB, launchers=(pid,)) for pid in (5, 6, 7)]
+    assert find_only_still(jobs, [MOVES, STANDS, MOVES]) is jobs[1]
+    assert find_only_still(jobs, [STANDS, STANDS, MOVES]) is None
+    assert find_only_still(jobs, [MOVES, MOVES, MOVES]) is None
+    assert find_only_still(jobs, [MOVES, STANDS, UNREAD]) is None  # it may stand still as well
+
+
+def test_of_what_cannot_be_read_it_is_not_known_whether_it_moves() -> None:
+    (one,) = asyncio.run(describe_last_movements([JOB]))
+    assert one.moves is None

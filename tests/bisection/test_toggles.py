@@ -32,8 +32,8 @@ def test_it_belongs_to_a_component_of_the_pipeline(entry: Toggle) -> None:
     ]
     components = {row.component for row in table}
     components |= {phase.component for row in table for phase in row.phases}
-    # "network": what W&B and the hub have in common.
-    assert entry.component in {*components, "network"}
+    # "network": what W&B and the hub have in common; "server": of no pipeline of ours.
+    assert entry.component in {*components, "network", "server"}
 
 
 def test_names_and_flags_are_found_once() -> None:
@@ -50,13 +50,13 @@ def test_what_nearly_always_hides_a_hang_is_a_probe() -> None:
     probes = {entry.name for entry in TOGGLES if entry.kind == "probe"}
     assert probes == {
         *("backend", "accelerator", "barriers"),
-        *("world_size", "cuda_launch_blocking"),
+        *("world_size", "cuda_launch_blocking", "tensor_parallel_size"),
     }
 
 
 @each
 def test_each_has_a_way_to_be_applied_that_the_table_names(entry: Toggle) -> None:
-    assert entry.flag or entry.by_environment or entry.launcher
+    assert entry.flag or entry.by_environment or entry.launcher or entry.servers
     assert not (entry.flag and entry.variable)
     assert entry.read_how
     assert entry.cost

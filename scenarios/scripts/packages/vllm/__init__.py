@@ -4,7 +4,8 @@ nothing.
 
 An API server starts EngineCore, that starts a worker for each rank of tensor parallelism. The
 "model" is a Python file (--model), as a model with code of its own is: what its functions
-`init_device`, `weights`, `profile`, `autotune` and `engine` do is what the server meets.
+`init_device`, `weights`, `profile`, `autotune`, `capture` (of CUDA graphs, not in eager mode) and
+`engine` do is what the server meets.
 """
 
 import torch as torch  # as env_override.py does, in every process

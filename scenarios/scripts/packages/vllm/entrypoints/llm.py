@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 
-def make_config(model, tensor_parallel_size):
+def make_config(model, tensor_parallel_size, enforce_eager=False):
     parallel = SimpleNamespace(world_size=tensor_parallel_size)
-    return SimpleNamespace(model=model, parallel_config=parallel)
+    return SimpleNamespace(model=model, parallel_config=parallel, enforce_eager=enforce_eager)
 
 
 class LLM:

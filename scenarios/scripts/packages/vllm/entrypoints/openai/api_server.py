@@ -22,7 +22,9 @@ def create_server_socket(addr):
 async def build_async_engine_client(args):
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    yield AsyncLLM.from_vllm_config(make_config(args.model, args.tensor_parallel_size))
+    yield AsyncLLM.from_vllm_config(
+        make_config(args.model, args.tensor_parallel_size, args.enforce_eager)
+    )
 
 
 async def run_server(args):
@@ -35,15 +37,30 @@ async def run_server_worker(sock, args):
         await serve_http(engine_client, sock, args.stop_after)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model", required=True)
+def add_arguments(parser):
     parser.add_argument("-tp", "--tensor-parallel-size", type=int, default=1)
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--stop-after", type=float, help="of the stand-in: seconds")
-    args = parser.parse_args()
+    parser.add_argument("--enforce-eager", action=argparse.BooleanOptionalAction, default=False)
+    # What a model of nothing has no use for.
+    parser.add_argument("--disable-custom-all-reduce", action=argparse.BooleanOptionalAction)
+    parser.add_argument("--enable-prefix-caching", action=argparse.BooleanOptionalAction)
+    parser.add_argument("--enable-chunked-prefill", action=argparse.BooleanOptionalAction)
+    parser.add_argument("--distributed-executor-backend", choices=("ray", "mp", "uni"))
+    parser.add_argument("--attention-backend")
+    parser.add_argument("--dtype", default="auto")
+
+
+def serve(args):
     logging.basicConfig(level=logging.DEBUG, stream=sys.stderr)
     asyncio.run(run_server(args))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", required=True)
+    add_arguments(parser)
+    serve(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -34,6 +34,11 @@ class Worker:
 
     def compile_or_warm_up_model(self):
         kernel_warmup(self)
+        if not self.vllm_config.enforce_eager:
+            self.capture_model()
+
+    def capture_model(self):
+        remote_code(self.vllm_config.model, "capture", self.rank)
 
     def execute_model(self, request):
         return request
