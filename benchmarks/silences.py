@@ -195,7 +195,7 @@ def main() -> int:
     ]
     found: list[Silence] = []
     with ThreadPoolExecutor(options.beside) as pool:
-        for one in pool.map(lambda job: run(*job, options.stall), drawn):
+        for one in pool.map(lambda job: run(job[0], job[1], options.stall), drawn):
             found.append(one)
             if not one.well:
                 print(f"WRONG {one.kind}, {one.seconds:.0f} s: {one.told}, status {one.status}")

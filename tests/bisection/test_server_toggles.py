@@ -94,7 +94,7 @@ def test_a_size_of_chunks_says_that_there_are_chunks() -> None:
 def test_where_it_is_no_flag_of_the_command_that_is_said(command: str, name: str, why: str) -> None:
     value = {"executor": "mp", "multiprocessing_method": "spawn", "eager": "on"}.get(name, "off")
     with pytest.raises(UsageError, match=why):
-        line(command, **{name: value})
+        line(command, None, **{name: value})
     usable, unused = find_usable_toggles(command.split(), {}, TOGGLES)
     assert name not in {one.name for one in usable}
     assert unused[name] == why

@@ -592,7 +592,7 @@ def nodes_with(
         own = environments[number] if environments else {}
         facts = on(host, rank(number, at, at), environment=own)
         installed = machines[number] if machines else {}
-        told = {"versions": versions[number]} if versions else {}
+        told: dict[str, Any] = {"versions": versions[number]} if versions else {}
         found.append(node(host, facts, machine=MachineFacts(installed=installed), **told))
     return found
 

@@ -51,7 +51,8 @@ def silent_job(
     made.find_members = set
     made.find_deadlines = lambda verdict: find_deadlines(members, {0, 1}, limits)
     made.trains = False
-    made.has_no_deadline = lambda verdict: Job.has_no_deadline(made, verdict)
+    own: Any = made
+    made.has_no_deadline = lambda verdict: Job.has_no_deadline(own, verdict)
     return made
 
 
