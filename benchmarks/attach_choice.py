@@ -39,8 +39,10 @@ pathlib.Path(__file__).with_name(f"{pathlib.Path(__file__).stem}-{rank}").touch(
 if "stands" in __file__ and rank == dist.get_world_size() - 1:
     time.sleep(1e6)
 while True:
-    dist.all_reduce(torch.ones(8))
-    time.sleep(0.05)
+    weights = torch.randn(256, 256)
+    for _ in range(20):
+        weights = (weights @ weights).clamp(-1, 1)
+    dist.all_reduce(weights)
 """
 
 

@@ -26,6 +26,7 @@ class Answer:
     false_hang: bool = False  # it must not be called one
     cause: Literal["right", "unknown", "WRONG", ""] = ""  # "": not asked
     unsaid: tuple[str, ...] = ()  # what is to be said, and is not
+    denied: tuple[int, ...] = ()  # ranks that are there, or were, called never started
 
     @property
     def good(self) -> bool:
@@ -78,6 +79,11 @@ def compare(
         seconds=seconds,
         false_hang=not hang and outcome == "hang",
         cause=_cause(truth, verdict),
+        denied=tuple(
+            one
+            for one in verdict["ranks"]["never_started"]
+            if isinstance(one, int) and one not in truth.absent
+        ),
         unsaid=tuple(one for one in truth.says if not re.search(one, _words(verdict))),
     )
 
@@ -158,6 +164,8 @@ def _wrong(answer: Answer) -> dict[str, Any]:
     cause = {"cause": answer.said.get("cause")} if answer.cause == "WRONG" else {}
     if answer.unsaid:
         cause["unsaid"] = answer.unsaid
+    if answer.denied:
+        cause["denied"] = answer.denied
     return cause | {
         name: answer.said.get(name)
         for part in PARTS
@@ -179,7 +187,9 @@ def shares(answers: Sequence[Answer]) -> str:
         own = [answer for answer in answers if answer.flavour == flavour]
         lines.append(f"  {flavour}: {_share(sum(a.good for a in own), len(own))}")
     blamed = sum(len(answer.blamed) for answer in answers)
-    return "\n".join([*lines, f"waiting ranks blamed: {blamed}"])
+    denied = sum(bool(answer.denied) for answer in answers)
+    lines += [f"waiting ranks blamed: {blamed}"]
+    return "\n".join([*lines, f"who exists called never started: {_share(denied, of)}"])
 
 
 def _share(right: int, of: int) -> str:

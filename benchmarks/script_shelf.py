@@ -45,6 +45,7 @@ class Truth:
     # Where ranks disagree and stacks alone cannot tell who is to blame: right too for `attach`.
     culprits_by_stacks: tuple[frozenset[int], ...] = ()
     waiting: frozenset[int] = frozenset()  # must never be blamed
+    absent: frozenset[int] = frozenset()  # really never started: of no other rank may that be said
     steps: tuple[str, ...] = ()  # a checkpoint of `startup`, a phase, or a step's own name
     after: tuple[str, ...] = ()  # it hangs between steps, after the one with this title
     own_code: bool = False  # no known call is around it: `attach` may name no step
@@ -152,6 +153,7 @@ def _script(file: Path, title: str, told: dict[str, Any]) -> Script:
         culprits=_sets(told.pop("culprits", ())),
         culprits_by_stacks=_sets(told.pop("culprits_by_stacks", ())),
         waiting=frozenset(told.pop("waiting", ())),
+        absent=frozenset(told.pop("absent", ())),
         steps=tuple(told.pop("steps", ())),
         after=tuple(told.pop("after", ())),
         own_code=told.pop("own_code", False),

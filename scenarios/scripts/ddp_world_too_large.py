@@ -22,6 +22,7 @@ if __name__ == "__main__":
 # /// case
 # command = "sh start.sh"
 # culprits = [[2]]
+# absent = [2]
 # waiting = [0, 1]
 # steps = ["process_group", "training", "script", "launcher"]
 # calls = ["init_process_group", "^$"]

@@ -37,6 +37,7 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py 3"
 # culprits = [[0], [-1], [2, 3], []]
+# absent = [0, 1, 2, 3]
 # steps = ["script", "rendezvous"]
 # after = ["torch imported", ""]
 # own_code = true

@@ -79,6 +79,7 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py"
 # culprits = [[2]]
+# absent = [5]
 # waiting = [0, 1, 3, 4]
 # steps = ["arguments"]
 # after = ["Args parsed", ""]

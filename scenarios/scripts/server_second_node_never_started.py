@@ -84,6 +84,7 @@ if __name__ == "__main__":
 # --dist-init-addr 127.0.0.1:$PORT"""
 # needs = ["setproctitle"]
 # culprits = [[2, 3]]
+# absent = [2, 3]
 # waiting = [0, 1]
 # steps = ["process_group", "script", "arguments"]
 # after = ["", "torch imported", "Args parsed"]

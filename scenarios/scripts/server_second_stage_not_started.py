@@ -42,6 +42,7 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py $PORT"
 # culprits = [[1], [-1]]
+# absent = [1]
 # waiting = [0]
 # steps = ["process_group", "script"]
 # after = ["", "torch imported"]

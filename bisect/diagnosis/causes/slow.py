@@ -139,17 +139,19 @@ def _waits_for_cores(scene: Scene) -> Found | None:
 
 
 def _few_cores(scene: Scene) -> Found | None:
-    """There are fewer cores than ranks and workers."""
+    """There are fewer cores than threads of ranks and workers that are ready to run."""
     cores = scene.machine.cores
-    running = sum(
-        1
+    ready = [
+        sum(task.state == "R" for task in looks[-1].kernel)
         for facts in scene.living
         for looks in (facts.looks, *facts.children)
-        if looks and any(k.state == "R" for k in looks[-1].kernel)
-    )
-    if cores is None or running <= cores:
+        if looks
+    ]
+    running, threads = sum(map(bool, ready)), sum(ready)
+    if cores is None or threads <= cores:
         return None
-    return Found(f"{running} processes want one of {cores} cores")
+    who = f"{running} processes" if running > cores else f"{threads} threads of {running} processes"
+    return Found(f"{who} want one of {cores} cores")
 
 
 # ---- causes --------------------------------------------------------------------------------------

@@ -114,6 +114,21 @@ def test_a_rank_that_gets_its_core_is_not_on_an_overloaded_machine() -> None:
     assert "machine-overloaded" not in causes_of(facts)
 
 
+def test_threads_of_openmp_want_cores_too() -> None:
+    """Two ranks on four cores, each with a pool of as many threads as the machine has cores."""
+    shown, ranks = machine_overloaded()
+    shown = replace(shown, machine=MachineFacts(cores=4))
+    assert "want one of" not in str(causes_of((shown, ranks))["machine-overloaded"].matched)
+    pooled = [replace(one, looks=tuple(map(with_pool, one.looks))) for one in ranks]
+    said = causes_of((shown, pooled))["machine-overloaded"].matched
+    assert "8 threads of 2 processes want one of 4 cores" in str(said)
+
+
+def with_pool(one: Look) -> Look:
+    (main,) = one.kernel
+    return replace(one, kernel=tuple(replace(main, tid=main.tid + n) for n in range(4)))
+
+
 def test_code_that_is_never_compiled_is_not_taken_for_a_compilation() -> None:
     assert "cold-compile" not in causes_of(offloaded_weights())
 
