@@ -80,8 +80,14 @@ async def describe_last_movements(jobs: Sequence[Job]) -> list[LastMovement]:
     return list(await asyncio.gather(*(_describe_last_movement(job) for job in jobs)))
 
 
-def find_only_still(jobs: Sequence[Job], last: Sequence[LastMovement]) -> Job | None:
-    """Return the job that stands still where all others are seen to move, else None."""
+def find_only_still(
+    jobs: Sequence[Job], last: Sequence[LastMovement], ends: bool = False
+) -> Job | None:
+    """Return the job that stands still where all others are seen to move, else None; and None where
+    it is to be ended, for that somebody has to name.
+    """
+    if ends:
+        return None
     still = [job for job, one in zip(jobs, last, strict=True) if one.moves is False]
     is_told = all(one.moves is not None for one in last)
     return still[0] if len(still) == 1 and is_told else None

@@ -100,7 +100,7 @@ async def _attach(args: argparse.Namespace) -> int:
     job = jobs[0] if len(jobs) == 1 else None
     if job is None:
         last = await describe_last_movements(jobs)
-        job = find_only_still(jobs, last)
+        job = find_only_still(jobs, last, args.ends)
         if job is None:
             job = _ask_person(jobs, choice_lines(jobs, last))
         else:

@@ -65,6 +65,7 @@ def test_the_only_one_that_stands_still_among_others_that_move_is_chosen() -> No
     jobs = [replace(JOB, launchers=(pid,)) for pid in (5, 6, 7)]
     assert find_only_still(jobs, [MOVES, STANDS, MOVES]) is jobs[1]
     assert find_only_still(jobs, [STANDS, STANDS, MOVES]) is None
+    assert find_only_still(jobs, [MOVES, STANDS, MOVES], ends=True) is None  # nobody named it
     assert find_only_still(jobs, [MOVES, MOVES, MOVES]) is None
     assert find_only_still(jobs, [MOVES, STANDS, UNREAD]) is None  # it may stand still as well
 
