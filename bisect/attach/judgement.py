@@ -106,6 +106,7 @@ def judge_nodes(
         still=None if moving else round(span, 3),
         versions={"hangbisect": VERSION},
         notes=(*notes, *_note_unknown(ranks), *_note_nodes(nodes)),
+        said=tuple(sentence for node in nodes for sentence in node.said),
         machine=first.machine if len(nodes) == 1 else MachineFacts(),
         machines=_gather_machines(nodes, now),
         starting=next((node.starting for node in nodes if node.starting), ""),

@@ -92,6 +92,7 @@ class NodeFacts:
     downloads: tuple[Download, ...] = ()  # as they were at the last look
     starting: str = ""  # which program may start more ranks yet, in words
     notes: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()  # what libraries and GPUs tell
     restarted: RestartedProcess | None = None  # by the log that it has left
 
 
@@ -215,7 +216,8 @@ async def _make_node_facts(
         machine=series.machine,
         starting=await _describe_starting(job, processes, ranks),
         restarted=restarted,
-        notes=(*_note_absent_ranks(ranks), *ras.notes, *in_vain, *printed.notes, *kernels, *native),
+        notes=(*_note_absent_ranks(ranks), *native),
+        said=(*ras.notes, *in_vain, *printed.notes, *kernels),
         downloads=tuple(
             replace(file[-1], grew=file[-1].size > file[0].size) for file in series.grown.values()
         ),

@@ -354,6 +354,7 @@ class JobFacts:
     barrier_opened: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: "launcher torchrun (4711) was killed"
+    said: tuple[str, ...] = ()  # what NCCL, torch, vLLM or a GPU tells of the job, in sentences
     machine: MachineFacts = MachineFacts()
     # Of a job on several nodes, by host; `machine` is then none of them.
     machines: Mapping[str, MachineFacts] = field(default_factory=dict)

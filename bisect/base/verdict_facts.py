@@ -44,7 +44,6 @@ WaitKind = Literal[
     "unknown",
 ]
 # What ranks wait for in ordinary life: for one another.
-GIVEN_LIMIT = "time limit: "  # how a note begins that tells of one that a culprit was given
 WAITS_FOR_RANKS: tuple[WaitKind, ...] = ("rank", "absent_rank", "collective", "store")
 
 
@@ -238,6 +237,9 @@ class Verdict:
     seconds: Seconds = Seconds(0.0)
     versions: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # sentences: what happened besides, what could not be worked out
+    # Of the notes: what NCCL, torch, vLLM or a GPU tells, and why nobody is named.
+    said: tuple[str, ...] = ()
+    limit: str = ""  # by which time limit a culprit gives up that is only silent, in words
     guessed: bool = False  # only the places in which ranks stand tell who waits for whom
     # Training steps of the rank that did most, after the first ones (--steady) of a script of the
     # user's own. null: it was not past those. 0: none came, or none was counted.

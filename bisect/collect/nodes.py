@@ -394,6 +394,7 @@ def _join_facts(nodes: Sequence[RecordedNode], clock: NodeClock, ended: Ended) -
         slow_steps=tuple(dict.fromkeys(step for one in jobs for step in one.slow_steps)),
         barrier_opened=next((one.barrier_opened for one in jobs if one.barrier_opened), None),
         notes=tuple(dict.fromkeys(note for one in jobs for note in one.notes)),
+        said=tuple(dict.fromkeys(sentence for one in jobs for sentence in one.said)),
         unstarted="; ".join(unstarted),
         paused="; ".join(
             f"{one.record.host}: {p}" for one in nodes if (p := one.record.job.paused)

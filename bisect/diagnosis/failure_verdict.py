@@ -324,6 +324,7 @@ def _locate_hang(case: Case, outcome: Outcome, graph: WaitGraph) -> Verdict:
         seen_by=best_rung([subject]) if view and subject else verdict.seen_by,
         guessed=guessed,
         notes=(*verdict.notes, *notes),
+        said=verdict.said if roles.culprit else (*verdict.said, *notes),
     )
 
 

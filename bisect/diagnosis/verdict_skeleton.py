@@ -30,7 +30,8 @@ def make_verdict_skeleton(
             round(max(0.0, job.now - job.started), 3), job.still, job.past_deadline, job.to_verdict
         ),
         versions=dict(job.versions),
-        notes=(*job.notes, job.starting) if job.starting else job.notes,
+        notes=(*job.notes, *job.said, *filter(None, [job.starting])),
+        said=job.said,
         may_start_more=bool(job.starting),
         seen_ranks=tuple(sorted(f.rank for f in looked_at if not f.never_started or f.pid)),
     )

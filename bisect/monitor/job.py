@@ -199,6 +199,7 @@ class Job:
         self.ended_children: EndedChildren | None = None  # of its ranks, once they were sampled
         self.looking = asyncio.Lock()  # one look at a time: one of them may pause who is looked at
         self.notes: list[str] = []
+        self.said: list[str] = []  # what libraries tell of it
         self._is_heard = True
         several = "" if self.place["launcher"] else str(self.place["job"])
         self.outer = SupervisorLinks(os.environ.get(OUTER_VARIABLE, ""), several)

@@ -98,6 +98,7 @@ def make_job_facts(
         barrier_opened=job.barrier_opened,
         versions=job.versions(),
         notes=(*job.notes, *describe_contradictions(job.members)),
+        said=tuple(job.said),
         machine=job.machine or MachineFacts(),
         unstarted=job.members.unstarted,
         starting=starting,
@@ -175,7 +176,7 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     able = [r.rank for r in ranks if ended != "crash" and _can_answer(r)]
     limit = LAST_ANSWER_LIMIT if ended == "interrupted" else ANSWER_LIMIT
     answers, ras = await asyncio.gather(job.logs.ask(able, limit), _ask_ras_service(ranks, ended))
-    job.notes += [note for note in ras.notes if note not in job.notes]
+    job.said += [note for note in ras.notes if note not in job.said]
     found: dict[RankId, list[CollectiveLog]] = {r.rank: [] for r in ranks}
     with contextlib.suppress(TimeoutError):
         await call_with_limit(_read_all, job.logs, answers, found, limit=READING_LIMIT)
@@ -184,7 +185,7 @@ async def add_logs(job: Job, ranks: Sequence[RankFacts], ended: Ended) -> list[R
     with contextlib.suppress(TimeoutError):
         read = await call_with_limit(_add_printed_lines, read, files, limit=FILES_LIMIT)
     printed = await read_library_facts(read, job.started, files)
-    job.notes += [note for note in printed.notes if note not in job.notes]
+    job.said += [note for note in printed.notes if note not in job.said]
     # Who has failed is known: how far the others were by then is no evidence against them.
     read = add_library_facts(read, replace(printed, logs={}) if ended == "crash" else printed)
     with contextlib.suppress(TimeoutError):

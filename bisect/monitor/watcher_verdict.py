@@ -433,7 +433,8 @@ async def judge_from_outside(
         versions={"hangbisect": VERSION},
         machine=await read_machine(since=started),
         restarted=restarted,
-        notes=(*notes, *said),
+        notes=tuple(notes),
+        said=said,
         silent_hosts=dict(silent_hosts or {}),
     )
     seen = Snapshot(ranks)

@@ -17,7 +17,6 @@ from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
 from ..base.rank_facts import JobFacts, RankFacts, describe_exit
 from ..base.verdict_facts import (
-    GIVEN_LIMIT,
     Cause,
     CheckpointPlace,
     Edge,
@@ -72,7 +71,7 @@ def word_verdict(
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict)) + _word_libraries(verdict)
     middle += _word_differences(verdict)
-    middle += _word_limit(verdict)
+    middle += make_rows("limit", verdict.limit)
     hangs = verdict.outcome in STANDS_STILL
     is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
     is_part = is_part or bool(starts_one_node(verdict.command))
@@ -101,18 +100,13 @@ def _word_disagreements(verdict: Verdict) -> list[Row]:
     return [row for note in notes for row in make_rows("nodes", note)]
 
 
-# How sentences begin that tell what NCCL, torch, vLLM or SGLang say of a job that stands still.
-_OF_LIBRARIES = (
-    *("NCCL ", "NCCL's ", "vLLM says", "SGLang says", "c10d says", "torchrun says", "torch says"),
-    "the GPU of rank",
-)
 _MOST_OF_LIBRARIES = 2
 _MOST_DIFFERENCES = 3  # between nodes
 
 
 def _word_libraries(verdict: Verdict) -> list[Row]:
     """Return what libraries say, the first of it: all is in report.md and verdict.json."""
-    told = [note for note in verdict.notes if note.startswith(_OF_LIBRARIES)]
+    told = list(verdict.said)
     shown, more = told[:_MOST_OF_LIBRARIES], len(told) - _MOST_OF_LIBRARIES
     if more > 0:
         shown[-1] += f" (and {more} more in verdict.json)"
@@ -126,12 +120,6 @@ def _word_differences(verdict: Verdict) -> list[Row]:
     return make_rows(
         "differs", *told, f"and {format_count(more, 'more thing')} in verdict.json" if more else ""
     )
-
-
-def _word_limit(verdict: Verdict) -> list[Row]:
-    """Return by which time limit a culprit gives up that is only silent."""
-    told = (note for note in verdict.notes if note.startswith(GIVEN_LIMIT))
-    return make_rows("limit", next(told, "").removeprefix(GIVEN_LIMIT))
 
 
 def _add_titles(answer: Answer, titles: Mapping[RankId, str]) -> Answer:

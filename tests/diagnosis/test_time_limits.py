@@ -274,7 +274,7 @@ def test_it_is_said_whose_limit_it_is_and_that_its_start_is_not_known() -> None:
     ranks = [rank(0, *gives_up(GIVEN["requests"][0], ("60",) * 3))]
     verdict = judge_job(job("late", 1), ranks)
     assert describe_time_limit(verdict, ranks) == (
-        "time limit: rank 0 waits for 60 s at most by the time limit of Session.request "
+        "rank 0 waits for 60 s at most by the time limit of Session.request "
         "(sessions.py:589): it gives up within 60 s of the first look"
     )
     assert describe_time_limit(verdict, [rank(0, *waiting("futex", 60.0, 59.0))]) == ""

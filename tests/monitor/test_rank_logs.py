@@ -75,7 +75,7 @@ async def asked(logs: RankLogs, ranks: list[RankFacts], *behave: Rank) -> list[R
 
 
 def job(logs: RankLogs) -> Any:
-    return SimpleNamespace(logs=logs, notes=[], members=[], started=0.0)
+    return SimpleNamespace(logs=logs, notes=[], said=[], members=[], started=0.0)
 
 
 def test_a_ring_is_read_after_its_rank_is_gone() -> None:

@@ -22,7 +22,7 @@ from ...base.library_functions import (
 from ...base.lock_polls import find_lock_poll
 from ...base.process_facts import Frame, Look
 from ...base.rank_facts import RankFacts
-from ...base.verdict_facts import GIVEN_LIMIT, Verdict, Wait
+from ...base.verdict_facts import Verdict, Wait
 from ...base.words import format_seconds
 from .blocked_syscalls import POLL_CALLS, SLEEP_CALLS
 from .frames import format_frame
@@ -126,9 +126,8 @@ def _parse_seconds(text: str) -> float:
 
 
 def note_given_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> Verdict:
-    """Return a verdict with the time limit that a culprit was given among its notes."""
-    limit = describe_time_limit(verdict, ranks)
-    return replace(verdict, notes=(*verdict.notes, limit)) if limit else verdict
+    """Return a verdict with the time limit that a culprit was given, where one is known."""
+    return replace(verdict, limit=describe_time_limit(verdict, ranks))
 
 
 def describe_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
@@ -140,7 +139,7 @@ def describe_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> str:
         if (given := find_given_limit(facts.looks)) is not None:
             limit = format_seconds(given.seconds)
             return (
-                f"{GIVEN_LIMIT}{name_rank(facts.rank)} waits for {limit} at most by the time limit "
+                f"{name_rank(facts.rank)} waits for {limit} at most by the time limit "
                 f"of {format_frame(given.frame)}: it gives up within {limit} of the first look"
             )
     return ""

@@ -65,6 +65,8 @@ VERDICT: dict[str, Any] = {
     "seconds": {"total": 31.2, "still": 8.0, "past_deadline": None, "to_verdict": 1.1},
     "versions": {"hangbisect": "0.1.0", "python": "3.11.7"},
     "notes": [],
+    "said": [],
+    "limit": "",
     "guessed": False,
     "trained": None,
     "nodes": [],
