@@ -79,11 +79,11 @@ if __name__ == "__main__":
 # /// case
 # command = "python train.py --port $PORT"
 # culprits = [[3], [0, 3]]
-# culprits_by_stacks = [[], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+# culprits_by_stacks = [[], [0, 1, 3, 4], [0, 1, 2, 3, 4]]
 # waiting = [1, 2, 4]
 # steps = ["process_group", "first_recv", "first_send", "training", "steady"]
 # after = ["First recv done", "First send done", "Process group ready", ""]
 # own_code = true
-# calls = ['distributed\.recv', 'taken', 'Stage']
+# calls = ['distributed\.(recv|send)', 'taken', 'Stage']
 # causes = ["message-left-out", "deadlock"]
 # ///
