@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..base.identity import RankId, name_rank
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import Ranks
 from ..base.words import format_ranks
-from .case import Case, Progress
+from .case import Case, find_least_advanced, progress_by_rank
 from .collectives.common_path import (
     CollectivePlace,
     describe_group_loop,
@@ -31,6 +31,7 @@ from .rank_waits import is_anonymous, sort_by_telling
 from .single_ranks import is_gone
 from .standing_ranks import (
     await_their_starter,
+    describe_asked_starter,
     describe_loops,
     find_awaited_server,
     find_few_in_ring,
@@ -238,7 +239,11 @@ def _part_from_gone(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
 
 
 def _part_by_rounds(case: Case, candidates: Sequence[RankId]) -> _Blame | None:
-    """Return those candidates that are in another round than most, a guess; None for none."""
+    """Return those candidates that are in another round than most, a guess; None for none. Where
+    all have asked who started them, that one is ahead of which it was has no meaning.
+    """
+    if note := describe_asked_starter(case, candidates):
+        return _Blame((), tuple(candidates), note)
     found = case.other_round
     is_of_them = found is not None and {*found.ranks, *found.others} <= {*candidates}
     return _Blame(found.ranks, found.others) if found is not None and is_of_them else None
@@ -475,21 +480,6 @@ def _may_be_in_an_operation(case: Case, rank: RankId) -> bool:
 def unfinished_ranks(case: Case) -> list[RankFacts]:
     """Return the ranks that had more to do."""
     return [r for r in case.ranks if not r.finished]
-
-
-def find_least_advanced(
-    ranks: Iterable[RankId], progress: Mapping[RankId, Progress]
-) -> tuple[RankId, ...]:
-    """Return those of `ranks` that came least far, in order."""
-    candidates = sorted(ranks)
-    least = min((progress[rank] for rank in candidates), default=None)
-    return tuple(rank for rank in candidates if progress[rank] == least)
-
-
-def progress_by_rank(case: Case) -> dict[RankId, Progress]:
-    """Return how far each rank came that had more to do, those that nobody started included."""
-    found = {r.rank: case.progress(r) for r in unfinished_ranks(case)}
-    return found | dict.fromkeys(case.absent, (-1, 0))
 
 
 def _may_be_blamed(case: Case, graph: WaitGraph, rank: RankId) -> bool:

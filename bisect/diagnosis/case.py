@@ -4,7 +4,7 @@ started, and what each rank waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -196,3 +196,18 @@ def reached_checkpoint(facts: RankFacts) -> int:
     if facts.never_started:
         return -1 if facts.pid is None else 0
     return facts.reached
+
+
+def find_least_advanced(
+    ranks: Iterable[RankId], progress: Mapping[RankId, Progress]
+) -> tuple[RankId, ...]:
+    """Return those of `ranks` that came least far, in order."""
+    candidates = sorted(ranks)
+    least = min((progress[rank] for rank in candidates), default=None)
+    return tuple(rank for rank in candidates if progress[rank] == least)
+
+
+def progress_by_rank(case: Case) -> dict[RankId, Progress]:
+    """Return how far each rank came that had more to do, those that nobody started included."""
+    found = {r.rank: case.progress(r) for r in case.ranks if not r.finished}
+    return found | dict.fromkeys(case.absent, (-1, 0))

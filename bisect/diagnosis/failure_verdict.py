@@ -18,7 +18,7 @@ from ..base.words import format_ranks
 from ..toggles.command_toggles import apply_setting, format_command, values_as_run
 from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle, as_read, matters, safer, why_not
-from .blame import choose_shown_rank, find_roles, first_culprit, progress_by_rank
+from .blame import choose_shown_rank, find_roles, first_culprit
 from .call_site import (
     find_call,
     find_component,
@@ -27,7 +27,7 @@ from .call_site import (
     find_wait_of_culprit,
     locate_culprit,
 )
-from .case import Case
+from .case import Case, progress_by_rank
 from .causes.awaited import (
     BESIDE_STUCK,
     CHILD_STUCK,

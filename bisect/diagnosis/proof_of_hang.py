@@ -190,6 +190,25 @@ def find_kept_outside(snapshot: Snapshot, server: Collection[int]) -> RankId | N
     return None
 
 
+def have_all_asked(snapshot: Snapshot, servers: Iterable[Look]) -> bool:
+    """Return whether each living rank waits for the answer of a server, at a port where that
+    listens, and it sleeps without a time limit: it has a request of each, and nothing wakes it.
+    """
+    ports = dict[int, set[str]]()
+    for look in servers:
+        call = look.kernel[0].syscall if look.kernel else None
+        listens = {one.local.rpartition(":")[2] for one in look.sockets if one.state == "LISTEN"}
+        ports[look.pid] = listens if call is not None and call.timeout is None else set()
+    living = [facts.rank for facts in snapshot.ranks if not is_gone(facts)]
+    waits = [snapshot.waits.get(rank) for rank in living]
+    return bool(living) and all(
+        wait is not None
+        and wait.kind == "socket"
+        and wait.what.rpartition(":")[2] in ports.get(wait.pid or 0, ())
+        for wait in waits
+    )
+
+
 def _is_outside(wait: Wait, server: Collection[int]) -> bool:
     if wait.kind == "socket" and wait.pid is not None:
         return not wait.is_for_any and wait.pid not in server

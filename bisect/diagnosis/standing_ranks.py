@@ -182,6 +182,24 @@ def await_their_starter(case: Case, ranks: Sequence[RankFacts]) -> bool:
     return len(parents) == 1 and awaited == parents and not awaited & (pids | {0})
 
 
+def describe_asked_starter(case: Case, ranks: Sequence[RankId]) -> str:
+    """Return in words that all of these ranks, two at least, wait for the answer of the process
+    that has started them, to which each has connected by a network address; "" if that is not so.
+    """
+    there = [facts for rank in ranks if (facts := case.facts(rank)) is not None and facts.looks]
+    waits = [case.rank_waits[facts.rank].own_wait for facts in there]
+    is_address = all(wait is not None and ":" in wait.what for wait in waits)
+    if len(there) < max(2, len(ranks)) or not is_address or not await_their_starter(case, there):
+        return ""
+    first = waits[0]
+    assert first is not None
+    who = f"{first.process or 'process'} ({first.pid})"
+    return (
+        f"all {len(ranks)} ranks wait for an answer of {who}, which has started them: none is to "
+        f"blame. `py-spy dump --pid {first.pid}` shows what it is in"
+    )
+
+
 _FEWEST_OF_A_STAR = 3  # ranks: of two that wait for each other nothing tells which is wrong
 
 

@@ -36,6 +36,7 @@ from ..diagnosis.proof_of_hang import (
     describe_listening,
     describe_waiting_for_work,
     find_kept_outside,
+    have_all_asked,
 )
 from ..evidence.look import Target, take_looks
 from ..evidence.machine import read_machine
@@ -72,6 +73,8 @@ async def find_server_above(job: Job, seen: Snapshot) -> str:
     if find_kept_outside(seen, {*pids, *family(pids)}) is not None:
         return ""
     looks = await take_looks([Target(pid, "rank") for pid in pids])
+    if have_all_asked(seen, looks):
+        return ""
     return describe_listening(looks, next(iter(store_ports), "")) if len(store_ports) <= 1 else ""
 
 

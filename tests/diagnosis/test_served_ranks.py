@@ -13,7 +13,7 @@ from hangbisect.base.identity import ProcessId
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang
+from hangbisect.diagnosis.proof_of_hang import find_proof_of_hang, have_all_asked
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
@@ -246,3 +246,46 @@ def test_a_parent_that_serves_what_python_reads_is_no_store() -> None:
     ranks = [rank(0, pushes(listens)), rank(1, pushes()), rank(2, asks), rank(3, pushes())]
     found = judge_job(job("still", world=4, pipeline=""), ranks)
     assert (found.ranks.culprit, found.ranks.waiting) == ((2,), (0, 1, 3))
+
+
+def asks_starter(step: int) -> Look:
+    """A trainer that has asked the server which started it, in one of its steps."""
+    asked = Socket(6, "tcp", "127.0.0.1:40", "127.0.0.1:8080", "ESTABLISHED", peer_pids=(50,))
+    return look(
+        "SocketIO.readinto STD/socket.py:706",
+        "HTTPResponse.begin STD/http/client.py:325",
+        f"train train.py:{60 + step}",
+        call="recvfrom",
+        descriptors=(Descriptor(8, "socket", "socket:[6]", socket=asked),),
+        ppid=50,
+        sockets=(asked,),
+    )
+
+
+def test_of_ranks_that_have_all_asked_who_started_them_none_is_to_blame() -> None:
+    """Which of them was a step ahead is chance: only the server can go on."""
+    ranks = [rank(0, asks_starter(1)), rank(1, asks_starter(1)), rank(2, asks_starter(3))]
+    found = judge_job(job("still", world=3, pipeline=""), ranks)
+    assert found.ranks.culprit == ()
+    assert any(
+        "wait for an answer of process (50), which has started them" in n for n in found.said
+    )
+
+
+def serves(timeout: float | None) -> Look:
+    """The loop of a server, as a process that is no rank."""
+    listens = Socket(3, "tcp", "127.0.0.1:8080", "", "LISTEN")
+    one = look("BaseEventLoop._run_once STD/asyncio/base_events.py:1884", pid=50, call="epoll_wait")
+    (task,) = one.kernel
+    assert task.syscall is not None
+    kernel = (replace(task, syscall=replace(task.syscall, timeout=timeout)),)
+    return replace(one, kernel=kernel, sockets=(listens,))
+
+
+def test_a_server_that_all_ranks_have_asked_does_not_wait_for_work() -> None:
+    seen = Snapshot([rank(n, asks_starter(1)) for n in range(3)])
+    assert have_all_asked(seen, [serves(None)])
+    assert not have_all_asked(seen, [serves(5.0)])  # it wakes by itself
+    works = Snapshot([rank(0, asks_starter(1)), rank(1, look("work train.py:3", call=""))])
+    assert not have_all_asked(works, [serves(None)])
+    assert not have_all_asked(seen, [replace(serves(None), sockets=())])
