@@ -190,15 +190,19 @@ def find_kept_outside(snapshot: Snapshot, server: Collection[int]) -> RankId | N
     return None
 
 
+_LONG = 60.0  # seconds: a request that is held back on purpose is answered in less (long polls)
+
+
 def have_all_asked(snapshot: Snapshot, servers: Iterable[Look]) -> bool:
     """Return whether each living rank waits for the answer of a server, at a port where that
-    listens, and it sleeps without a time limit: it has a request of each, and nothing wakes it.
+    listens, and it does not wake for long: it has a request of each (aiohttp wakes once an hour).
     """
     ports = dict[int, set[str]]()
     for look in servers:
         call = look.kernel[0].syscall if look.kernel else None
         listens = {one.local.rpartition(":")[2] for one in look.sockets if one.state == "LISTEN"}
-        ports[look.pid] = listens if call is not None and call.timeout is None else set()
+        sleeps = call is not None and (call.timeout is None or call.timeout > _LONG)
+        ports[look.pid] = listens if sleeps else set()
     living = [facts.rank for facts in snapshot.ranks if not is_gone(facts)]
     waits = [snapshot.waits.get(rank) for rank in living]
     return bool(living) and all(

@@ -285,6 +285,7 @@ def serves(timeout: float | None) -> Look:
 def test_a_server_that_all_ranks_have_asked_does_not_wait_for_work() -> None:
     seen = Snapshot([rank(n, asks_starter(1)) for n in range(3)])
     assert have_all_asked(seen, [serves(None)])
+    assert have_all_asked(seen, [serves(3630.0)])  # aiohttp closes idle connections then
     assert not have_all_asked(seen, [serves(5.0)])  # it wakes by itself
     works = Snapshot([rank(0, asks_starter(1)), rank(1, look("work train.py:3", call=""))])
     assert not have_all_asked(works, [serves(None)])
