@@ -47,14 +47,16 @@ LIMIT = 150.0  # seconds for the verdicts
 SETTLES = 6.0  # seconds in which another verdict would be printed
 
 
-def wait_for(moment: str, job: Job, made: Hosts) -> None:
-    """Wait until a moment has come; raises TimeoutError."""
+def wait_for(moment: str, job: Job, made: Hosts, hangs: bool) -> None:
+    """Wait until a moment has come, before the verdict of a job that `hangs` from its third step
+    on; raises TimeoutError.
+    """
     if moment == "start":
         time.sleep(0.5)
         return
     made.until(lambda: JOINED in job.said(), "the hosts are not joined", LIMIT)
     if moment == "training":
-        time.sleep(6.0)
+        time.sleep(1.0 if hangs else 6.0)
     elif moment == "hanging":
         time.sleep(2.0)
     elif moment == "looking":
@@ -138,7 +140,7 @@ def measure(trouble: str, moment: str, keep: Path | None, number: int) -> tuple[
         variables = prepare(trouble, made)
         job = Job(made, CULPRIT if hangs else -1, "fifo", "--on-hang", "end", **variables)
         try:
-            wait_for(moment, job, made)
+            wait_for(moment, job, made, hangs)
             dead, groups = make(trouble, made)
             began = time.monotonic()
             lives = [n for n in range(HOSTS) if n not in dead]
