@@ -483,10 +483,8 @@ def _introduce(job: Job) -> None:
             "Its other ranks are to be elsewhere: --slurm, --hosts or --kubernetes asks them too"
         )
     if job.watched is not None:
-        where = f": {job.watched}" if job.watched else ""
-        _print_progress(
-            f"It is watched by hangbisect since its start{where}: its steps are known by that"
-        )
+        where = _format_folder(job.watched)
+        _print_progress(f"It is watched by hangbisect since its start{where}: it tells its steps")
 
 
 def _note_watch(job: Job) -> list[str]:

@@ -73,11 +73,11 @@ async def read_watched_ranks(job: Job, processes: ProcessTable) -> WatchedRanks 
         return None
     words = processes[job.ranks[0].pid].words
     with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-        return await call_with_limit(_find_ranks, monitors, pids, words, limit=LIMIT)
+        return await call_with_limit(_fold_events, monitors, pids, words, limit=LIMIT)
     return None
 
 
-def _find_ranks(
+def _fold_events(
     monitors: Sequence[int], pids: Collection[int], words: Sequence[str]
 ) -> WatchedRanks | None:
     walks = own_words_of_ours(words) is not None

@@ -23,11 +23,11 @@ def describe_end(dead: Look, machine: MachineFacts) -> str:
     that the kernel ended for want of memory.
     """
     how = describe_exit_status(dead.status or 0)
-    count = count_oom_kills(dead, machine) if dead.status == -signal.SIGKILL else 0
+    count = find_oom_kills(dead, machine) if dead.status == -signal.SIGKILL else 0
     return f"{how} ({describe_oom_kills(count)})" if count else how
 
 
-def count_oom_kills(dead: Look | None, machine: MachineFacts) -> int:
+def find_oom_kills(dead: Look | None, machine: MachineFacts) -> int:
     """Return how many processes of the control group of one the kernel has ended for want of
     memory; of one that is known no more those of our own group.
     """

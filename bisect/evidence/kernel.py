@@ -312,7 +312,7 @@ def find_frozen_group(pid: int) -> str:
     return ""
 
 
-def count_oom_kills(pid: int) -> int | None:
+def count_oom_kills_beside(pid: int) -> int | None:
     """Return how many processes of the control group of one the kernel has ended for want of
     memory, None where that is not known. A zombie is in its group still, but for the
     first version: there it is in the outermost.

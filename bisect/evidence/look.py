@@ -465,7 +465,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         tasks=found.loop.tasks,
         task_ring=found.loop.ring,
         status=status,
-        oom_kills=kernel.count_oom_kills(target.pid) if was_killed else None,
+        oom_kills=kernel.count_oom_kills_beside(target.pid) if was_killed else None,
         build=found.build,
         ray=found.ray,
         taken_ports=found.taken_ports,

@@ -6,7 +6,7 @@ import re
 import signal
 
 from ...base.words import format_bytes
-from ..exit_words import count_oom_kills, describe_oom_kills
+from ..exit_words import describe_oom_kills, find_oom_kills
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import ended_with
 
@@ -134,7 +134,7 @@ def _little_memory(scene: Scene) -> Found | None:
 def _killed_by_the_kernel(scene: Scene) -> Found | None:
     """The kernel has ended processes of its control group for want of memory."""
     for facts in scene.culprits:
-        if count := count_oom_kills(facts.looks[-1] if facts.looks else None, scene.machine):
+        if count := find_oom_kills(facts.looks[-1] if facts.looks else None, scene.machine):
             return Found(describe_oom_kills(count), trust=0.9)
     return None
 

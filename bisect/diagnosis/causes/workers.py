@@ -382,8 +382,7 @@ CAUSES = (
         why="The rank waits for its worker {worker}, which stands still in {place}. The rank's own "
         "stack does not show why.",
         avoid=(
-            "without workers (num_workers=0, n_jobs=1) the rank stands in that line itself, and "
-            "says why",
+            "num_workers=0 (n_jobs=1): the rank stands in that line itself, and says why",
             "`py-spy dump --native --pid {pid}` shows all of the worker",
             "DataLoader(timeout=60): an error in place of silence",
         ),
