@@ -115,7 +115,9 @@ def _judge_facts(
     proof = _find_proof(job, verdict, ended, seen, graph)
     until = _find_time_limit(job, verdict, ranks)
     now = time.monotonic()
-    is_step_over = _is_step_over(job, due, verdict) and until <= now
+    # A deadline is not put off for what a function was given: since when that runs nobody knows.
+    sure = _find_time_limit(job, verdict, ranks, counts_given=False)
+    is_step_over = _is_step_over(job, due, verdict) and sure <= now
     if is_only_silent(job, verdict, ended, proof, is_step_over, until):
         verdict = replace(verdict, outcome="silent")
         with job.failures.of("say what limits the wait"):
@@ -438,14 +440,16 @@ async def find_later_proof(job: Job, seen: Snapshot) -> str:
     return ""
 
 
-def _find_time_limit(job: Job, verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
+def _find_time_limit(
+    job: Job, verdict: Verdict, ranks: Sequence[RankFacts], counts_given: bool = True
+) -> float:
     """Return until when (monotonic) the waits of the culprits last at the most, 0.0 if unknown."""
     if verdict.outcome != "hang":
         return 0.0
     if not is_still_believed(job, job.find_members(verdict.ranks.culprit)):
         return 0.0
     with job.failures.of("look for a time limit"):
-        return find_time_limit(verdict, ranks)
+        return find_time_limit(verdict, ranks, counts_given)
     return 0.0
 
 

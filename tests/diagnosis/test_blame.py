@@ -5,8 +5,8 @@ from __future__ import annotations
 from hangbisect.base.identity import RankId
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis import case as cases
-from hangbisect.diagnosis.blame import drop_innocent_ranks, find_least_advanced
-from hangbisect.diagnosis.case import Case
+from hangbisect.diagnosis.blame import drop_innocent_ranks
+from hangbisect.diagnosis.case import Case, find_least_advanced
 from hangbisect.diagnosis.graph_builder import build_wait_graph
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_job

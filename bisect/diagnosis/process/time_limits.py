@@ -35,21 +35,26 @@ LONGEST_LIMIT = 86_400.0  # seconds
 _TICK, _SHARE = 0.1, 0.4
 
 
-def find_time_limit(verdict: Verdict, ranks: Sequence[RankFacts]) -> float:
+def find_time_limit(
+    verdict: Verdict, ranks: Sequence[RankFacts], counts_given: bool = True
+) -> float:
     """Return until when (monotonic) the waits of the culprits last at the most, as far as that is
     known: the latest of their limits; 0.0 where none has one, or who waits begins anew each time.
-    One of more than a day (LONGEST_LIMIT) is none: nobody waits for it.
+    One of more than a day (LONGEST_LIMIT) is none: nobody waits for it. `counts_given`: those too
+    that a function was given, of which nothing tells since when they run.
     """
     named = [facts for facts in ranks if facts.rank in verdict.ranks.culprit and facts.looks]
-    ends = [(facts.looks[-1].at, _find_end(facts, verdict.waits_for)) for facts in named]
+    ends = [
+        (facts.looks[-1].at, _find_end(facts, verdict.waits_for, counts_given)) for facts in named
+    ]
     return max((end for at, end in ends if end <= at + LONGEST_LIMIT), default=0.0)
 
 
-def _find_end(facts: RankFacts, wait: Wait | None) -> float:
+def _find_end(facts: RankFacts, wait: Wait | None, counts_given: bool) -> float:
     """Return until when a rank waits at the most: by what a function was given that it is in, for
     each of its steps may have a shorter limit; else by the wait itself. 0.0 if that is not known.
     """
-    given = find_given_limit(facts.looks)
+    given = find_given_limit(facts.looks) if counts_given else None
     if given is not None:
         return given.end
     looks = find_who_waits(facts, wait)
