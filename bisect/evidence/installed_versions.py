@@ -33,9 +33,9 @@ _PACKAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
 def read_versions() -> dict[str, str]:
     """Return what this node has, by what it is called: {"driver": "570.158.01", ...}."""
     found = {"Python": platform.python_version()}
-    if model := _PROCESSOR.search(_read_start(_PROCESSORS)):
+    if model := _PROCESSOR.search(_read_beginning(_PROCESSORS)):
         found["processor"] = model[1]
-    if driver := parse_driver_version(_read_start(_DRIVER)):
+    if driver := parse_driver_version(_read_beginning(_DRIVER)):
         found["driver"] = driver
     if gpus := _count_models(_list_informations()):
         found["GPUs"] = gpus
@@ -60,7 +60,7 @@ def _count_models(informations: list[str]) -> str:
 
 def _list_informations() -> list[str]:
     try:
-        return [_read_start(one / "information") for one in sorted(_GPUS.iterdir())]
+        return [_read_beginning(one / "information") for one in sorted(_GPUS.iterdir())]
     except OSError:
         return []
 
@@ -72,7 +72,7 @@ def _find_version(package: str) -> str:
         return ""
 
 
-def _read_start(path: Path) -> str:
+def _read_beginning(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")[: 1 << 16]
     except OSError:
