@@ -215,8 +215,14 @@ def test_a_process_that_is_no_python_or_is_gone_is_hopeless(start: Start) -> Non
     assert (gone.hopeless, gone.missing) == (True, f"{1 << 30} is gone.")
 
 
-def test_a_py_spy_that_does_not_answer_in_time_is_ended(waiting: int) -> None:
-    found = read(waiting, limit=0.001)
+def test_a_py_spy_that_does_not_answer_in_time_is_ended(
+    waiting: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = tmp_path / "py-spy"
+    slow.write_text("#!/bin/sh\nexec sleep 300\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(stacks, "find_program", lambda: str(slow))
+    found = read(waiting, limit=0.3)
     assert found.threads == ()
     assert re.fullmatch(
         rf"py-spy (gave no answer on {waiting} within \d+\.\d s and was killed"
