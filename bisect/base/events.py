@@ -196,7 +196,9 @@ class Await(Event, kind="await"):
 
 
 class WaitsNoMore(Event, kind="waits_no_more"):
-    """It has waited for that as long as its step may take, and goes on."""
+    """It has waited for that as long as its step may take, or for a rank of another node, and goes
+    on.
+    """
 
     what: str
 

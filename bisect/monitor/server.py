@@ -322,8 +322,11 @@ class Server:
             if member.awaits and here.isdisjoint(member.awaits):
                 nodes = job.nodes
                 done = nodes.has_done(member.awaits_what) if nodes is not None else None
-                if done is not False:
-                    member.awaits = ()
+                if done is not False:  # noted: who reads the events is to know that it goes on
+                    at = asyncio.get_running_loop().time()
+                    waited = events.WaitsNoMore(what=member.awaits_what, rank=member.rank, at=at)
+                    job.members.apply(waited)
+                    job.note(member, waited)
                     self._let_go(member, done=bool(done))
 
     def stop_holding(self, why: str) -> None:

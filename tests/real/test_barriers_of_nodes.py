@@ -100,3 +100,5 @@ def test_rank_0_of_another_host_is_waited_for_where_it_is_heard(
     goes_on = "Rank 0 is on another node, or not heard" in started[1].said()
     assert goes_on is not is_joined, shown(started)
     assert [one.said().count("Module saved") for one in started] == [1, 0]
+    noted = next((made.all[1].inside_folder / "run").glob("**/events.jsonl")).read_text()
+    assert '"t": "waits_no_more"' in noted  # who goes on from these events knows that it was let go
