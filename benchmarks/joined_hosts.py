@@ -29,8 +29,32 @@ JOINED = "one verdict on all"
 HEADINGS = ("HANG  ", "SILENT  ", "CRASH  ")
 SCRIPTS = Path(sys.executable).parent
 TOKEN = "0123456789abcdef0123456789abcdef"
+# Rank 0 serves, each other rank asks it. What comes before has set `rank` and `world`.
+MEETING = """\
+def all_meet():
+    if rank == 0:
+        for one in connections:
+            one.recv(1)
+        for one in connections:
+            one.sendall(b"x")
+    else:
+        connection.sendall(b"x")
+        connection.recv(1)
+
+if rank == 0:
+    listener = socket.create_server(("", 9100), backlog=256)
+    connections = [listener.accept()[0] for _ in range(world - 1)]
+else:
+    while True:
+        try:
+            connection = socket.create_connection((os.environ["MASTER_ADDR"], 9100))
+            break
+        except OSError:
+            time.sleep(0.1)
+"""
 # Rank 0 serves; each other rank asks it for every step. One of them does something else for ever.
-MEETS = """\
+MEETS = (
+    """\
 import hashlib, os, socket, sys, time
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 culprit, kind = int(sys.argv[1]), sys.argv[2]
@@ -66,35 +90,19 @@ def compute(name):
     log.write("done ")
     log.flush()
 
-def all_meet(step):
-    if rank == 0:
-        for one in connections:
-            one.recv(1)
-        for one in connections:
-            one.sendall(b"x")
-    else:
-        connection.sendall(b"x")
-        connection.recv(1)
-
-if rank == 0:
-    listener = socket.create_server(("", 9100))
-    connections = [listener.accept()[0] for _ in range(world - 1)]
-else:
-    while True:
-        try:
-            connection = socket.create_connection((os.environ["MASTER_ADDR"], 9100))
-            break
-        except OSError:
-            time.sleep(0.1)
+"""
+    + MEETING
+    + """\
 log = open(f"steps-{rank}.log", "w")
 for step in range(int(sys.argv[3])):
     if step == 3 and rank == culprit:
         hang()
-    all_meet(step)
+    all_meet()
     for name in ("sha256", "sha1", "md5", "sha512"):  # a loop that only sleeps is called a poll
         compute(name)
 print("rank", rank, "is done", flush=True)
 """
+)
 
 
 def environ_of(number: int, nodes: int, **more: str) -> dict[str, str]:

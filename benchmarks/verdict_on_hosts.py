@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hosts import Host, Hosts, missing
-from joined_hosts import TOKEN, environ_of
+from joined_hosts import MEETING, TOKEN, environ_of
 
 JOINED = "one verdict on all"
 STALL = 8.0  # seconds; ranks that come after one another have shorter silences
@@ -54,7 +54,8 @@ ranks = [
 ]
 sys.exit(max(abs(rank.wait()) for rank in ranks))
 """
-RANK = """\
+RANK = (
+    """\
 import os, socket, sys, time
 os.chdir(os.getcwd())  # nsenter has opened it before it came to this host
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -67,26 +68,9 @@ def hang():
     os.rename("hung.new", "hung")
     open("/tmp/fifo").read()
 
-def all_meet():
-    if rank == 0:
-        for one in connections:
-            one.recv(1)
-        for one in connections:
-            one.sendall(b"x")
-    else:
-        connection.sendall(b"x")
-        connection.recv(1)
-
-if rank == 0:
-    listener = socket.create_server(("", 9100), backlog=256)
-    connections = [listener.accept()[0] for _ in range(world - 1)]
-else:
-    while True:
-        try:
-            connection = socket.create_connection((os.environ["MASTER_ADDR"], 9100))
-            break
-        except OSError:
-            time.sleep(0.1)
+"""
+    + MEETING
+    + """\
 log = open(f"steps-{rank}.log", "w")
 for step in range(steps):
     if rank == culprit and os.path.exists("go"):
@@ -97,6 +81,7 @@ for step in range(steps):
     print("step", step, flush=True)
     time.sleep(pause)
 """
+)
 
 
 @dataclass(frozen=True)

@@ -118,16 +118,14 @@ def judge_nodes(
     verdict, graph = judge_snapshot(facts, seen)
     if verdict.outcome == "hang" and not find_proof_of_hang(verdict, seen, graph):
         verdict = note_given_limit(replace(verdict, outcome="silent"), ranks)
-    if is_compiling and not table:
-        verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
     if moving:
         verdict = replace(verdict, notes=(*verdict.notes, *describe_moves(ranks, moving)))
     else:
         verdict = _drop_guess(verdict)
-        if not table:
-            verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
         if _may_be_at_work(ranks, busy, span):
             verdict = replace(verdict, outcome="slow")
+    if not table and (is_compiling or not moving):
+        verdict = replace(verdict, checkpoint=_find_checkpoint(verdict, ranks))
     if first.launcher is not None:
         verdict, facts = _blame_launcher(verdict), replace(facts, world_size=0)
     quiet = tuple(sorted(r for node in nodes for r in node.quiet))

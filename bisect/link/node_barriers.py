@@ -41,7 +41,7 @@ class NodeBarriers:
         """
         numbers = [self._number_of(node) for node in nodes]
         opened = min(numbers) if len(numbers) > 1 else -1
-        has_moved, self.opened = opened != self.opened, max(opened, -1)
+        has_moved, self.opened = opened != self.opened, opened
         self._held = {node for node in nodes if self._number_of(node) > opened >= 0}
         return has_moved
 

@@ -173,9 +173,9 @@ def find_clock_start(members: NodeRanks, member: RankState) -> float:
     return max(member.entered, members.opened.get(member.reached, 0.0))
 
 
-def is_late(members: NodeRanks, member: RankState, limits: TimeLimits, now: float) -> bool:
-    """Return whether the time of a member's step or phase is over."""
-    return now > find_clock_start(members, member) + _allowed_time(members, member, limits)
+def find_clock_end(members: NodeRanks, member: RankState, limits: TimeLimits) -> float:
+    """Return when the time of a member's step or phase is over (monotonic)."""
+    return find_clock_start(members, member) + _allowed_time(members, member, limits)
 
 
 def find_overdue(
@@ -184,9 +184,9 @@ def find_overdue(
     """Return which clock of a member ran out, None if neither did."""
     if member.left or member.waits_for_us or member.quiet:
         return None
-    if is_late(members, member, limits, now):
-        since = find_clock_start(members, member) + _allowed_time(members, member, limits)
-        return Overdue(member.rank, "late", since)
+    late_since = find_clock_end(members, member, limits)
+    if now > late_since:
+        return Overdue(member.rank, "late", late_since)
     # A rank that waits for one that has left may poll, and stir, for ever: a look tells.
     left_alone = members.user_steps is not None and any(one.left for one in members)
     moved_at = member.moved_at if left_alone else max(member.moved_at, member.stirred_at)

@@ -241,9 +241,8 @@ class Inquiry:
         paused for that, and each once in a place.
         """
         members, limits, now = self.job.members, self.job.limits, time.monotonic()
-        late = [
-            m for m in members if m.rank in settled.busy and clocks.is_late(members, m, limits, now)
-        ]
+        busy = [m for m in members if m.rank in settled.busy]
+        late = [m for m in busy if now > clocks.find_clock_end(members, m, limits)]
         new = {m.pid: m.looks[-1] for m in late if self._may_await_gpu(m)}
         if not new:
             return settled

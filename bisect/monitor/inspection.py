@@ -198,7 +198,7 @@ class Inspection(LookSeries):
             member.rank
             for member in self.members
             if self.busy.get(member.rank, False)
-            and clocks.is_late(self.job.members, member, limits, now)
+            and now > clocks.find_clock_end(self.job.members, member, limits)
             and awaits_gpu([one for one in member.looks if one.at >= self.began])
         )
 

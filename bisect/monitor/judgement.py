@@ -116,8 +116,10 @@ def _judge_facts(
     until = _find_time_limit(job, verdict, ranks)
     now = time.monotonic()
     # A deadline is not put off for what a function was given: since when that runs nobody knows.
-    sure = _find_time_limit(job, verdict, ranks, counts_given=False)
-    is_step_over = _is_step_over(job, due, verdict) and sure <= now
+    is_step_over = (
+        _is_step_over(job, due, verdict)
+        and _find_time_limit(job, verdict, ranks, counts_given=False) <= now
+    )
     if is_only_silent(job, verdict, ended, proof, is_step_over, until):
         verdict = replace(verdict, outcome="silent")
         with job.failures.of("say what limits the wait"):
