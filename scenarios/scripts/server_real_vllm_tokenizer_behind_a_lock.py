@@ -51,7 +51,8 @@ if __name__ == "__main__":
 
     here = Path("place").absolute()
     prepare(here)
-    os.environ["PYTHONPATH"] = str(here / "site")
+    paths = [str(here / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     vllm = str(Path(sys.executable).with_name("vllm"))
     os.execv(vllm, [vllm, "serve", str(here / "model"), *sys.argv[1:]])
 
@@ -65,7 +66,7 @@ if __name__ == "__main__":
 # steps = ["script", "arguments", "import_torch", "plugins"]
 # after = [
 #   "", "torch imported", "Args parsed", "transformers imported", "accelerate imported",
-#   "torch.compile called",
+#   "torch.compile called", "Generation config loaded",
 # ]
 # own_code = true
 # calls = ['flock|register|load_general_plugins']

@@ -59,7 +59,8 @@ if __name__ == "__main__":
 
     here = Path("place").absolute()
     prepare(here)
-    os.environ["PYTHONPATH"] = str(here / "site")
+    paths = [str(here / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     vllm = str(Path(sys.executable).with_name("vllm"))
     os.execv(vllm, [vllm, "serve", str(here / "model"), *sys.argv[1:]])
 
