@@ -124,8 +124,11 @@ def test_a_program_does_and_says_what_it_does_without_us(name: str, tmp_path: Pa
         assert told(tmp_path, "hello"), "it was not watched"
 
 
-def test_ranks_that_are_spawned_are_known_when_they_join_a_group(tmp_path: Path) -> None:
-    done = ended(shelved("spawn_quick_start"), tmp_path)
+@pytest.mark.parametrize("name", ["spawn_quick_start", "spawn_quick_start_of_another_program"])
+def test_ranks_that_are_spawned_are_known_when_they_join_a_group(
+    tmp_path: Path, name: str
+) -> None:
+    done = ended(shelved(name), tmp_path)
     assert done.status == 0, done.err
     joined = [event for event in told(tmp_path, "hello") if event["world_size"] == 2]
     assert sorted(event["rank"] for event in joined) == [0, 1]
