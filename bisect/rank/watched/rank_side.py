@@ -433,7 +433,9 @@ def _become_rank(place: Place, trains: bool) -> None:
     side.install_captures(parse_classes(os.environ.get(CAPTURE_VARIABLE, "")))
     side.count_steps()
     side.listen_to_agent()
-    is_certain = place.launcher is not None or (place.joined and not _is_on_further_node(place))
+    is_certain = place.launcher is not None or (
+        place.joined and not _is_on_further_node(place) and not _was_uncertain()
+    )
     side.speak(place, trains, is_certain)
     from .rank_output import hear_uncaught_error
 
@@ -442,6 +444,14 @@ def _become_rank(place: Place, trains: bool) -> None:
             side.voice.failed(error)
 
     hear_uncaught_error(failed)
+
+
+def _was_uncertain() -> bool:
+    """Return whether this process was a rank of no known number before it became this program
+    (exec): one that starts the ranks, perhaps.
+    """
+    claim = read_claim(os.environ.get(CLAIM_VARIABLE, ""))
+    return claim is not None and claim.pid == os.getpid() and not claim.numbered
 
 
 def _is_on_further_node(place: Place) -> bool:
