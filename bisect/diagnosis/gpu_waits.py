@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..base.identity import RankId
 from .case import Case
-from .process.device_waits import find_gpu_call, find_gpu_line, list_python_frames
+from .process.spin_waits import find_gpu_call, find_gpu_line, list_python_frames
 from .single_ranks import is_gone
 
 

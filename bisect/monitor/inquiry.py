@@ -18,6 +18,7 @@ from ..base import events
 from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.launcher_env import Ancestor
+from ..base.launchers import DIALECTS
 from ..base.process_facts import Frame, Look
 from ..base.rank_facts import Ended
 from ..base.rank_state import RankState
@@ -31,7 +32,7 @@ from ..collect.looks import (
     waits_for_another,
 )
 from ..diagnosis.compilation import describe_who_waits, find_compilations
-from ..diagnosis.process.device_waits import list_python_frames
+from ..diagnosis.process.spin_waits import list_python_frames
 from ..diagnosis.proof_of_hang import (
     describe_listening,
     describe_waiting_for_work,
@@ -237,13 +238,13 @@ class Inquiry:
 
     async def _tell_from_work(self, inspection: Inspection, settled: RankClasses) -> RankClasses:
         """Return the ranks by what they do, where some that are late only burn CPU: native frames,
-        or else their Python lines, tell who of them waits for a GPU. Only those that use one are
-        paused for that, and each once in a place.
+        or else their Python lines, tell who of them waits for a GPU, or in MPI for others. Only
+        those that use one of these are paused for that, and each once in a place.
         """
         members, limits, now = self.job.members, self.job.limits, time.monotonic()
         busy = [m for m in members if m.rank in settled.busy]
         late = [m for m in busy if now > clocks.find_clock_end(members, m, limits)]
-        new = {m.pid: m.looks[-1] for m in late if self._may_await_gpu(m)}
+        new = {m.pid: m.looks[-1] for m in late if self._may_wait_by_spinning(m)}
         if not new:
             return settled
         chosen = order_unlike(new)[:MOST_NATIVE_RANKS]
@@ -255,11 +256,15 @@ class Inquiry:
         await inspection.read_calls([member.rank for member in asked])
         return inspection.settled()
 
-    def _may_await_gpu(self, member: RankState) -> bool:
-        """Return whether a member uses a GPU, and was not asked yet in this place of its step."""
+    def _may_wait_by_spinning(self, member: RankState) -> bool:
+        """Return whether a member uses a GPU, or was started by a launcher of MPI, and was not
+        asked yet in this place of its step.
+        """
         asked = self._asked.get((member.rank, _position_of(member)), set())
-        uses = bool(member.looks and member.looks[-1].gpus and _place_of(member))
-        return uses and len(asked) < _MOST_PAUSES and _place_of(member) not in asked
+        launcher = DIALECTS.get(str(self.job.place["launcher"]))
+        of_mpi = launcher is not None and launcher.family == "MPI"
+        uses = bool(member.looks and _place_of(member)) and (of_mpi or member.looks[-1].gpus)
+        return bool(uses) and len(asked) < _MOST_PAUSES and _place_of(member) not in asked
 
     async def _close(
         self,

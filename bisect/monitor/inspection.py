@@ -24,7 +24,7 @@ from ..collect.looks import (
     take_good_looks,
     waits_for_another,
 )
-from ..diagnosis.process.device_waits import awaits_gpu
+from ..diagnosis.process.spin_waits import waits_by_spinning
 from ..evidence import movement
 from ..evidence.look import Target
 from ..evidence.periodic_threads import PeriodicThreads
@@ -190,8 +190,8 @@ class Inspection(LookSeries):
         return {m.rank for m in self.job.members if clocks.has_used_its_time(m, limits, now)}
 
     def spinning(self) -> frozenset[RankId]:
-        """Return the ranks that burn CPU in a wait for a GPU, past the time of their step: with
-        that they are judged as if they slept in it.
+        """Return the ranks that burn CPU in a wait for a GPU, or in MPI for others, past the time
+        of their step: with that they are judged as if they slept in it.
         """
         limits, now = self.job.limits, time.monotonic()
         return frozenset(
@@ -199,7 +199,7 @@ class Inspection(LookSeries):
             for member in self.members
             if self.busy.get(member.rank, False)
             and now > clocks.find_clock_end(self.job.members, member, limits)
-            and awaits_gpu([one for one in member.looks if one.at >= self.began])
+            and waits_by_spinning([one for one in member.looks if one.at >= self.began])
         )
 
     async def read_calls(self, ranks: Collection[RankId]) -> None:

@@ -125,9 +125,7 @@ def test_a_program_does_and_says_what_it_does_without_us(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["spawn_quick_start", "spawn_quick_start_of_another_program"])
-def test_ranks_that_are_spawned_are_known_when_they_join_a_group(
-    tmp_path: Path, name: str
-) -> None:
+def test_ranks_that_are_spawned_are_known_when_they_join_a_group(tmp_path: Path, name: str) -> None:
     done = ended(shelved(name), tmp_path)
     assert done.status == 0, done.err
     joined = [event for event in told(tmp_path, "hello") if event["world_size"] == 2]

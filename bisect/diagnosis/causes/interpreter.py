@@ -405,6 +405,7 @@ NATIVE_CAUSES = (
             need(_spins, 0.5),
             also(_spins_in_native_code, 0.2),
             also(_past_all_patience, 0.2),
+            unless(meets_its_peers),
         ),
         why="It has been in {place} all the time, with the CPU busy: a loop that waits by looking, "
         "or work that is far larger than meant.",

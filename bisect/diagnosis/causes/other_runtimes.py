@@ -8,6 +8,7 @@ from ...base.launchers import DIALECTS
 from ...base.native_code import CODE_OF_MPI
 from ...base.process_facts import Look
 from ..process.frames import format_frame, format_innermost_frame
+from ..process.spin_waits import find_mpi_call
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     find_blocked_processes,
@@ -39,6 +40,8 @@ def _starts_mpi(scene: Scene) -> Found | None:
     """A rank is in MPI_Init, or imports mpi4py.MPI, which calls it, or waits in a system call of
     MPI's libraries.
     """
+    if find_mpi_call(scene.frames).partition("_")[0] not in ("", "init", "finalize"):
+        return None  # it is up, and waits for others
     native = find_native_frame(scene.frames, _MPI, CODE_OF_MPI.pattern)
     if native is not None:
         return Found(f"native frame {native_name(native)}", {"call": native_name(native)})

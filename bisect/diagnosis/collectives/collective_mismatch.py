@@ -19,6 +19,8 @@ LogSource = Literal["ring", "torch", "flight recorder", "watchdog", "ras"]
 TO_ONE_PEER = frozenset(
     [
         *("send", "recv", "isend", "irecv", "send_object_list", "recv_object_list"),
+        *("ssend", "sendrecv", "mrecv", "probe", "mprobe"),  # of MPI
+        *("wait", "waitall", "waitany", "waitsome"),
         BATCH_TO_PEERS,
     ]
 )

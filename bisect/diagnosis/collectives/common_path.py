@@ -28,6 +28,7 @@ from ..process.frames import (
 )
 from ..process.process_snapshot import ProcessSnapshot, keep_in_view
 from ..process.public_calls import find_entry_points, find_group_wait
+from ..process.spin_waits import find_mpi_call
 from .collective_mismatch import TO_ONE_PEER
 from .peer_calls import GATHERING, ROOTED, GivenGroup, Handle, find_handle, find_root, read_group
 
@@ -98,6 +99,7 @@ def _find_place_on_stack(
     owners = [frame_owner(frame, package) for frame in frames]
     inside = next((n for n, owner in enumerate(owners) if owner in ("user", "step")), len(frames))
     at, call = _find_outermost_call(frames[:inside])
+    call = call or find_mpi_call(stack)
     if call in TO_ONE_PEER:
         return None
     call = call or ("new_group" if makes_group else "")

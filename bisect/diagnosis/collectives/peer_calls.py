@@ -27,12 +27,12 @@ _SENDS = frozenset(["send", "isend", "send_object_list"])
 # In these one rank stands in another line than all others, and all is well.
 ROOTED = frozenset(
     [
-        *("broadcast", "broadcast_object_list", "reduce"),
+        *("broadcast", "broadcast_object_list", "reduce", "bcast", "gatherv", "scatterv"),
         *("scatter", "scatter_object_list", "gather", "gather_object"),
     ]
 )
 # Of these, those in which the root waits for all others, and they go on at once.
-GATHERING = frozenset(["reduce", "gather", "gather_object"])
+GATHERING = frozenset(["reduce", "gather", "gather_object", "gatherv"])
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,6 @@ from .blocked_syscalls import (
     read_wanted_child,
     waits_for_children,
 )
-from .device_waits import find_gpu_call, find_gpu_line
 from .frames import format_innermost_frame
 from .helper_processes import (
     find_fork_server,
@@ -67,6 +66,7 @@ from .loop_waits import (
 from .pipe_writers import choose_awaited, list_ends_among
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
 from .public_calls import find_group_wait
+from .spin_waits import find_gpu_call, find_gpu_line
 from .thread_waits import find_futex_wait, find_gil_wait
 
 _PYTHON_SOCKETS = re.compile(r"/python\d[^/]*/(?:socket|ssl|http/client|asyncio/\w+)\.py$")

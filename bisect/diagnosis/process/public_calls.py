@@ -31,6 +31,7 @@ from ...base.verdict_facts import Wait
 from .blocked_syscalls import PEER_WAIT_CALLS
 from .frames import format_frame, frame_owner, keep_by_stack, unqualified_name
 from .process_snapshot import ProcessSnapshot, keep_in_view, merge_looks
+from .spin_waits import find_mpi_call
 
 
 @dataclass(frozen=True)
@@ -333,7 +334,9 @@ _GROUP_THREADS = ("pt_gloo", "pt_nccl")
 NATIVE_DISTRIBUTED = re.compile(r"(?:c10d|gloo|tensorpipe|torch::distributed)::")
 _NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
 _JOINS_A_THREAD = re.compile(r"\bstd::thread::join\b|\bpthread_\w*join\w*")
-_NATIVE_MEETING = re.compile(r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bMPI_")
+_NATIVE_MEETING = re.compile(
+    r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bP?MPI_"
+)
 
 
 @keep_in_view
@@ -447,12 +450,14 @@ def find_thread_in_collective(view: ProcessSnapshot) -> Thread | None:
 
 @keep_by_stack
 def find_group_call(frames: tuple[Frame, ...]) -> str:
-    """Return the short name of the distributed call on a stack ("all_reduce"), or ""."""
+    """Return the short name of the distributed call on a stack ("all_reduce"), or ""; that of MPI,
+    where native frames tell it.
+    """
     for frame in frames:
         found = next((e for e in find_entry_points(frame) if e.component == "strategy"), None)
         if found is not None:
             return found.named(frame).rpartition(".")[2]
-    return ""
+    return find_mpi_call(frames)
 
 
 def describe_build(facts: RankFacts) -> str:
