@@ -55,7 +55,7 @@ if __name__ == "__main__":
 # --data-parallel-rpc-port $OTHER_PORT --max-model-len 256 --enforce-eager"""
 # needs = ["vllm"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1", OTHER_PORT = "29655" }
-# limit = 240
+# limit = 300
 # culprits = [[-1]]
 # steps = ["engine_ready", "engine", "script"]
 # own_code = true

@@ -57,11 +57,11 @@ if __name__ == "__main__":
 # --enforce-eager"""
 # needs = ["vllm"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1" }
-# limit = 240
+# limit = 300
 # culprits = [[-1]]
 # steps = ["engine_ready", "engine", "script"]
 # own_code = true
-# calls = ['handshake|poll|wait_for_engine|join|startup']
+# calls = ['EngineCoreProc|handshake|poll|wait_for_engine|join|startup']
 # causes = ["endpoint-unserved", "endpoint-unreachable", "service-unreachable"]
 # says = ['127\.0\.0\.1:\d+']
 # ///

@@ -77,10 +77,10 @@ if __name__ == "__main__":
 # command = "python train.py --port $PORT -tp 2 --max-model-len 256 --enforce-eager"
 # needs = ["vllm"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1", VLLM_CPU_OMP_THREADS_BIND = "0,1|0,1" }
-# limit = 240
+# limit = 300
 # culprits = [[1], [0, 1]]
 # culprits_by_stacks = [[0]]
-# steps = ["load_model", "model", "script", "collective", "engine_ready"]
+# steps = ["barrier", "load_model", "model", "script", "engine_ready"]
 # after = ["Worker loaded", "Process group ready", "Device ready", "Model loaded", ""]
 # own_code = true
 # calls = ['tune|barrier|load_model|dequeue|busy_loop|acquire_read']

@@ -65,7 +65,7 @@ if __name__ == "__main__":
 # command = "python train.py --port $PORT -tp 2 --max-model-len 256 --enforce-eager"
 # needs = ["vllm"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1", VLLM_CPU_OMP_THREADS_BIND = "0,1|0,1" }
-# limit = 240
+# limit = 300
 # status = 1
 # ends = true
 # culprits = [[1]]
