@@ -56,10 +56,10 @@ if __name__ == "__main__":
 # needs = ["vllm"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1", OTHER_PORT = "29655" }
 # limit = 300
-# culprits = [[-1]]
+# culprits = [[], [-1]]
 # steps = ["engine_ready", "engine", "script"]
 # own_code = true
 # calls = ['wait_for_engine|poll|startup|handshake']
-# causes = ["other-node-missing", "host-starts-nobody", "nobody-sends", "unknown"]
+# causes = ["engine-elsewhere-missing", "other-node-missing"]
 # says = ["engine"]
 # ///

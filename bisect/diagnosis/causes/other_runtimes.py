@@ -4,6 +4,8 @@ it; engines of vLLM that wait for their workers.
 
 from __future__ import annotations
 
+import re
+
 from ...base.launchers import DIALECTS
 from ...base.native_code import CODE_OF_MPI
 from ...base.process_facts import Look
@@ -112,6 +114,22 @@ def _broadcast_is_empty(scene: Scene) -> Found | None:
     return None if found is None else Found(f'it said "{found[1][0]}"')
 
 
+def _engines_elsewhere_are_missing(scene: Scene) -> Found | None:
+    """The API server has heard all engines of its own node, and waits for those of others: it
+    counts both (vllm/v1/engine/utils.py, 0.32).
+    """
+    frame = find_frame(scene.frames, r"vllm/v1/engine/utils\.py", "wait_for_engine_startup")
+    told = dict(frame.locals) if frame is not None else {}
+    counts = [re.findall(r"\d+", told.get(name, "")) for name in ("conn_pending", "start_pending")]
+    if [len(one) for one in counts] != [2, 2]:
+        return None
+    here, elsewhere = (sum(int(one[side]) for one in counts) for side in (0, 1))
+    if here or not elsewhere:
+        return None
+    number = "1 engine" if elsewhere == 1 else f"{elsewhere} engines"
+    return Found(f"it waits for {number} of other nodes, and for none of its own")
+
+
 def _in_a_group(scene: Scene) -> Found | None:
     """A rank waits for its peers in torch.distributed."""
     if scene.group is None:
@@ -196,9 +214,32 @@ SERVER_CAUSES = (
         references=("huggingface/trl#3925", "huggingface/trl#3736"),
     ),
     KnownCause(
+        id="engine-elsewhere-missing",
+        title="engines of another node have not come to vLLM's API server",
+        signs=(need(_engines_elsewhere_are_missing, 0.8),),
+        why="It was told of more engines (--data-parallel-size) than it starts itself "
+        "(--data-parallel-size-local), and waits without an end for the others to connect; what "
+        "it waits for it says with VLLM_LOGGING_LEVEL=DEBUG only.",
+        avoid=(
+            "look at the other nodes: does `vllm serve --headless` run there, with the same "
+            "--data-parallel-size?",
+            "the same --data-parallel-address and --data-parallel-rpc-port there, and a "
+            "--data-parallel-start-rank for each; that port open to them",
+        ),
+        references=(
+            "https://docs.vllm.ai/en/latest/serving/data_parallel_deployment/",
+            "vllm-project/vllm#44878",
+        ),
+    ),
+    KnownCause(
         id="vllm-workers",
         title="vLLM's engine waits for its workers",
-        signs=(need(_engine, 0.6), also(_broadcast_is_empty, 0.4), unless(_in_a_group)),
+        signs=(
+            need(_engine, 0.6),
+            also(_broadcast_is_empty, 0.4),
+            unless(_in_a_group),
+            unless(_engines_elsewhere_are_missing),
+        ),
         why="The engine waits for a worker that still compiles or loads, or is stuck in NCCL; it "
         "says so once a minute.",
         avoid=(

@@ -7,7 +7,7 @@ from typing import Any
 from hangbisect.base.process_facts import Descriptor, Socket, TakenPort
 
 from ..made_up import job, look, rank
-from .scenes import Facts, Shows, causes_of
+from .scenes import Facts, Shows, causes_of, with_locals
 
 
 def one(*frames: str, **more: Any) -> Facts:
@@ -20,6 +20,17 @@ def vllm_workers() -> Facts:
         "dequeue SP/vllm/distributed/device_communicators/shm_broadcast.py:540",
         output=("No available shared memory broadcast block found in 60 seconds.",),
     )
+
+
+def engine_elsewhere(connect: str = "[0, 1]", start: str = "[0, 0]") -> Facts:
+    waits = look(
+        "Poller.poll SP/zmq/sugar/poll.py:106",
+        "wait_for_engine_startup SP/vllm/v1/engine/utils.py:1398",
+        "main SP/vllm/entrypoints/cli/main.py:120",
+        call="poll",
+    )
+    told = with_locals(waits, "wait_for_engine_startup", conn_pending=connect, start_pending=start)
+    return job(world=1), [rank(0, told)]
 
 
 def waits_for_port(*taken: TakenPort) -> Facts:
@@ -71,6 +82,7 @@ def fronts(*, taker: int = 8, client: str = "ESTABLISHED") -> Facts:
 
 SHOWS: Shows = {
     "address-taken-over": fronts,
+    "engine-elsewhere-missing": engine_elsewhere,
     "port-taken": port_taken,
     "vllm-workers": vllm_workers,
 }
@@ -97,3 +109,16 @@ def test_who_has_taken_an_address_over_is_named() -> None:
     assert "ApiServer_1 (202) was bound" in cause.why
     assert "address-taken-over" not in causes_of(fronts(taker=7))  # forked: it is the same socket
     assert "address-taken-over" not in causes_of(fronts(client="LISTEN"))
+
+
+def test_an_engine_of_its_own_that_has_not_come_is_no_other_nodes() -> None:
+    for connect, start in (
+        ("[1, 1]", "[0, 0]"),
+        ("[0, 0]", "[1, 0]"),
+        ("[0, 0]", "[0, 0]"),
+        ("", ""),
+    ):
+        found = causes_of(engine_elsewhere(connect, start))
+        assert "engine-elsewhere-missing" not in found
+        assert "vllm-workers" in found
+    assert "vllm-workers" not in causes_of(engine_elsewhere())
