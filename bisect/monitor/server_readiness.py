@@ -72,6 +72,13 @@ class ServerReadiness:
         """Whether the command is a server that has said that it is ready."""
         return self.ready is not None and self.ready.is_answer
 
+    @property
+    def ends_its_start(self) -> bool:
+        """Whether it is one of the starts of a search, and has shown what it was asked: a server
+        has no end of its own.
+        """
+        return self.has_answered and self._its.around.starter is not None
+
     def find_pause(self, otherwise: float) -> float:
         """Return the seconds until the next check, `otherwise` at the most."""
         return (
@@ -108,6 +115,8 @@ class ServerReadiness:
         print_line(text)
         if self.ready.is_answer:
             self._its.socket.tell_ready(text)
+        if self.ends_its_start and not self._its.heard.ranks:
+            self._its.stop()
 
     async def _find(self, now: float) -> ServerReady | None:
         """Return how it shows that it is ready, None while it does not."""

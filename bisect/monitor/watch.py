@@ -172,6 +172,8 @@ class Watch:
         """What the server has said that all these ranks belong to ends their start."""
         if text := self.job.outer.read_ready():
             self.job.note(None, events.Ready(text=text))
+            if self.job.is_trial and not self.job.settings["past"]:
+                self.job.settings["past"] = clocks.STEADY  # it has no end of its own
             for member in self.job.members:
                 if not (member.quiet or member.left):
                     self.job.note(member, events.Quiet())

@@ -250,3 +250,27 @@ def test_the_phases_of_vllm_are_told_in_order_and_its_ranks_know_that_it_is_read
     files = [file.read_text().splitlines() for file in run.folder.glob("run/**/events.jsonl")]
     events = [json.loads(line) for lines in files for line in lines]
     assert {event["text"] for event in events if event["t"] == "ready"} == {said}
+
+
+def test_a_start_of_a_search_is_over_once_the_server_is_ready(
+    run: Run, package: Path, start: Start
+) -> None:
+    waits = "\nimport os, threading\nif os.environ.get('OMP_NUM_THREADS') != '1':\n"
+    waits += "    lock = threading.Lock()\n    lock.acquire()\n    lock.acquire()\n"
+    program = run.folder / "bin" / "trtllm-serve"
+    program.write_text(f"#!{sys.executable}\n{waits}{SERVER}")
+    words = ["isolate", "--yes", "--stall", "3", "--confirm", "1", "--run-dir", "iso"]
+    words += ["--only", "omp_num_threads", "--max-time", "80"]
+    command = ["trtllm-serve", "m", "--port", str(find_free_port()), "--loads", "0"]
+    ours = ("HANGBISECT_", "OMP_")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    environ["PATH"] = f"{program.parent}{os.pathsep}{environ['PATH']}"
+    ours_and_job = [sys.executable, str(package), *words, "--", *command, "--stays", "500"]
+    process = start(*ours_and_job, cwd=run.folder, env=environ)
+    _, err = process.communicate(timeout=LIMIT)
+    found = json.loads((run.folder / "iso" / "isolation.json").read_text())
+    assert found["outcome"] == "isolated", err
+    (change,) = found["changes"]
+    assert (change["toggle"], change["value"]) == ("omp_num_threads", "1")
+    passed = [trial["why"] for trial in found["trials"] if trial["result"] == "pass"]
+    assert set(passed) == {"it was ready"}
