@@ -36,6 +36,7 @@ _LATER = (
     *("Verdict.trained", "Verdict.nodes", "Verdict.partial", "HangPlace.trained"),
     "Verdict.differences",
     *("Where.role", "Where.ended"),
+    *("ToggleChange.package", "ToggleChange.hung"),
 )
 # A rank, as `write_rank` writes it.
 _RANK = {

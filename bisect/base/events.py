@@ -181,6 +181,12 @@ class Quiet(Event, kind="quiet", outer=("rank",)):
     """In a script of the user's own: it is past its first training steps."""
 
 
+class Ready(Event, kind="ready"):
+    """A server said that it is ready: the start of its ranks is over."""
+
+    text: str  # "Ready after 83 s: API server (pid 4711) answers GET /health with 200 at port 8000"
+
+
 class Arrive(Event, kind="arrive", outer=("rank", "n", "held")):
     """It is at the barrier after a checkpoint."""
 

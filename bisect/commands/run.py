@@ -244,6 +244,7 @@ def _around(
         limit=args.limit,
         answers=args.json,
         joins_nodes=args.nodes != "off",
+        asks_health=args.health == "ask",
         since=began,
         starter=starter,
         ask_hosts=_ask_hosts,

@@ -22,6 +22,7 @@ HELP = {
 
 hangbisect isolate -- torchrun --nproc_per_node=2 train.py     the command that hangs
 hangbisect isolate scenarios/startup.yaml                      what a scenario file names
+hangbisect isolate --version vllm=0.19.1,0.20.0 -- vllm serve M   other versions of a package
 hangbisect isolate --resume runs/iso-...                       go on after an interruption
 
 It starts the job again and again, each time with other components turned off. As you run it, it
@@ -112,6 +113,15 @@ def _add_search(parser: Parser) -> None:
         default=(),
         help="leave these toggles out",
     )
+    add(
+        "--version",
+        metavar="NAME=VERSION,...",
+        dest="versions",
+        action="append",
+        default=[],
+        help="also try these versions of a package, each in an environment of its own over that of "
+        "the job, made by uv; repeatable",
+    )
     add("--flaky", action="store_true", help="treat it as one that comes and goes, from the start")
     add("--crash", action="store_true", help="look for what avoids a crash, not a hang")
     less = "also start it on fewer ranks, on the CPU, with gloo"
@@ -119,7 +129,7 @@ def _add_search(parser: Parser) -> None:
 
 
 # What is not taken over as it was said.
-_READ = ("run_dir", "plain", "stall", "timeout")
+_READ = ("run_dir", "plain", "stall", "timeout", "versions")
 
 
 def _parse_names(value: str) -> tuple[str, ...]:
@@ -163,6 +173,7 @@ def _request(args: argparse.Namespace, command: Sequence[str]) -> IsolationReque
         folder=args.run_dir,
         plain=args.plain or not sys.stdout.isatty() or "NO_COLOR" in os.environ,
         watch=watch,
+        versions=tuple(args.versions),
         **{name: value for name, value in vars(args).items() if name not in _READ},
     )
 

@@ -45,7 +45,7 @@ def _format_place(members: NodeRanks, member: RankState, state: State) -> str:
     if state in ("left", "ends"):
         return "has ended" if state == "left" else "ends"
     if state == "trains":
-        return "trains"
+        return "serves" if member.is_of_server else "trains"
     if state == "waits":
         who = member.awaits or find_missing_ranks(members, member.held_at or 0)
         return f"waits for {format_ranks(who)}" if who else "waits"

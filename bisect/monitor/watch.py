@@ -165,7 +165,19 @@ class Watch:
                 await self._try(JUDGE, functools.partial(self._find_reason_to_end, now))
             await self._try("show the table of ranks", job.live.show)
             job.outer.flush()
+            await self._try("hear that the server is ready", self._hear_ready)
             self._load(now)
+
+    def _hear_ready(self) -> None:
+        """What the server has said that all these ranks belong to ends their start."""
+        if text := self.job.outer.read_ready():
+            self.job.note(None, events.Ready(text=text))
+            if self.job.is_trial and not self.job.settings["past"]:
+                self.job.settings["past"] = clocks.STEADY  # it has no end of its own
+            for member in self.job.members:
+                if not (member.quiet or member.left):
+                    self.job.note(member, events.Quiet())
+                    member.quiet = True
 
     async def _try(self, part: str, call: Callable[[], Awaitable[None] | None]) -> None:
         failures = self.job.failures

@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..base import events
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .ended_children import EndedChildren
     from .ending import ProcessFamily
     from .other_agents import OtherAgents
+    from .server_readiness import ServerReadiness
     from .watcher_verdict import LauncherJudgement, LauncherSnapshot
 
 TICK = 0.25  # seconds
@@ -101,7 +103,7 @@ class LauncherSupervisor:
         if self._failed:
             return RARELY
         waits = self.heard.ranks and not self.at.ranks_ended
-        return QUIET_TICK if waits else min(TICK, self.around.stall / 4)
+        return self.readiness.find_pause(QUIET_TICK) if waits else min(TICK, self.around.stall / 4)
 
     async def _try(self, what: Callable[[], Awaitable[None]]) -> None:
         """Do it; if it fails, say so once, and do as little as possible from then on."""
@@ -177,6 +179,7 @@ class LauncherSupervisor:
         if late > SUSPENDED:
             at.skip(now, late)
             self._node_wait = None
+        await self.readiness.check(now)
         if self.heard.ranks:
             await self._leave_agents("its ranks have started")
             await self._follow_monitors(now)
@@ -215,6 +218,8 @@ class LauncherSupervisor:
         around, at = self.around, self.at
         if around.limit is not None and now > at.began + around.limit:
             await self._judge("limit", at.began + around.limit)
+        elif self.readiness.has_answered:
+            return
         elif around.expects_words:
             if now > max(at.began, at.looked) + around.start_limit:
                 await self._late_at_start(now)
@@ -347,6 +352,12 @@ class LauncherSupervisor:
         return bool(describe_waiting_for_work(seen.ranks)) or any(
             wakes_soon(facts, seen.waits.get(facts.rank), limit) for facts in seen.ranks
         )
+
+    @cached_property
+    def readiness(self) -> ServerReadiness:
+        from .server_readiness import ServerReadiness
+
+        return ServerReadiness(self)
 
     @property
     def hosts(self) -> AskedHosts:

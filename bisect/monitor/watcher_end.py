@@ -148,7 +148,9 @@ class CommandEnd:
             note = f"the watch failed; the command {how}: events.jsonl has the traceback"
         pipeline = pipeline_of(around.command) if around.expects_words else ""
         verdict = make_unspoken_verdict(around.command, pipeline, self._its.at.began, status, note)
-        if self._its.is_stopped:
+        if self._its.readiness.ends_its_start:
+            verdict = replace(verdict, outcome="ok", notes=("ended on purpose: it was ready",))
+        elif self._its.is_stopped:
             verdict = replace(verdict, outcome="interrupted")
         where = await write_from_outside(around, self._listening.folder, verdict)
         if verdict.outcome != "ok":

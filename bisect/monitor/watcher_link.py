@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 TRIAL_VARIABLE = "HANGBISECT_TRIAL"
 
 _MUST_ARRIVE = (Watches, Hello, Verdict, TakenBack, HeldBack, OtherHosts, Answered, Failed)
+_READY = "ready"  # the only word that goes the other way
 _MOST_KEPT = 1 << 16  # messages for one that reads none
 _LAST_LIMIT = 2.0  # seconds for it to take the last ones
 
@@ -69,6 +70,7 @@ class SupervisedCommand:
     answers: bool = False  # the verdict as JSON on stdout
     joins_nodes: bool = True  # the watches of other nodes, as far as there is a token
     since: float = field(default_factory=time.time)  # when it began, on the wall clock
+    asks_health: bool = True  # a server may be asked whether it is ready
     starter: int | None = None  # a socket to who started us: told everything; its end is ours
     ask_hosts: Ask | None = None  # by whom other hosts are asked that the command reaches by ssh
 
@@ -121,6 +123,16 @@ class SupervisorLink:
         while self._unsent and self._send(self._unsent[0]):
             self._unsent.popleft()
         return not self._unsent
+
+    def read_ready(self) -> str:
+        """Return what the outer process has said by which the server is ready, "" for nothing."""
+        said = b""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                said = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
+        with contextlib.suppress(ValueError, AttributeError):
+            return str(json.loads(said).get(_READY, ""))
+        return ""
 
     def close(self, limit: float = _LAST_LIMIT) -> None:
         """Send the last of it, and let go. Waits `limit` seconds at most."""
@@ -199,6 +211,10 @@ class SupervisorLinks:
         """The sockets of the outer processes."""
         return [*self._links]
 
+    def read_ready(self) -> str:
+        """Return what one of them has said by which the server is ready, "" for nothing."""
+        return next(filter(None, (link.read_ready() for link in self._links.values())), "")
+
     def pids(self) -> list[int]:
         """Return the outer processes that are there."""
         return [pid for link in self._links.values() if (pid := link.pid) is not None]
@@ -263,6 +279,8 @@ class SupervisorSocket:
         self._connections: list[socket.socket] = []
         self._front: socket.socket | None = None
         self._heard_count = 0  # connections made and messages read
+        self._monitors: list[socket.socket] = []
+        self._ready = b""  # what monitors are told, those that come later too
 
     def listen(self, listener: int, front: socket.socket, starter: int | None) -> None:
         """Begin to hear on the descriptor `listener` (-1: there is none)."""
@@ -281,6 +299,16 @@ class SupervisorSocket:
         if self._front is not None:
             with contextlib.suppress(OSError):
                 self._front.send(json.dumps(message).encode())
+
+    def tell_ready(self, text: str) -> None:
+        """Tell all monitors that the server is ready, and those that are yet to come."""
+        self._ready = json.dumps({_READY: text}).encode()
+        for connection in self._monitors:
+            self._send_ready(connection)
+
+    def _send_ready(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection.send(self._ready)
 
     async def catch_up(self) -> None:
         """Read what was sent before now: its sender may have ended since."""
@@ -315,7 +343,10 @@ class SupervisorSocket:
             self._heard_count += 1
             connection.setblocking(False)
             self._connections.append(connection)
+            self._monitors.append(connection)
             self._loop.add_reader(connection, self._read, connection)
+            if self._ready:
+                self._send_ready(connection)
 
     def _read(self, connection: socket.socket) -> None:
         try:
@@ -328,6 +359,7 @@ class SupervisorSocket:
         if not data:
             self._loop.remove_reader(connection)
             self._connections.remove(connection)
+            self._monitors.remove(connection)
             connection.close()
             return
         with contextlib.suppress(ValueError):  # cut, or a stranger's

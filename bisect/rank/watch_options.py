@@ -141,6 +141,14 @@ def add_script_options(parser: argparse.ArgumentParser) -> None:
         default=STEADY,
         help=f"stop reporting steps after this many training steps, or the end of fit ({STEADY})",
     )
+    add(
+        "--health",
+        metavar="HOW",
+        type=choice("--health", ("ask", "off")),
+        default="ask",
+        help="ask: an inference server is asked on this machine whether it is ready (GET /health) "
+        "until it says so; off: that it listens is enough (ask)",
+    )
     add("--keep-watching", action="store_true", help="report every step to the end")
 
 

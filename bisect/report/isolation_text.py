@@ -20,7 +20,7 @@ from ..base.words import (
     printable,
     wrap_line,
 )
-from ..search.isolation import Count, Isolation, ObservedHang, format_setting
+from ..search.isolation import Count, Isolation, ObservedHang, ToggleChange, format_setting
 from ..search.trial_results import interval
 from ..toggles.command_toggles import UNREACHED
 from .rows import LABEL, Answer, Row, make_rows, wrap_rows
@@ -114,6 +114,8 @@ def _verb(isolation: Isolation) -> str:
 
 def _only_with(isolation: Isolation) -> str:
     """Return "it hangs with wandb=logger, not with wandb=offline"."""
+    if len(isolation.changes) == 1 and isolation.changes[0].package:
+        return _only_with_version(isolation, isolation.changes[0])
     before = [f"{c.toggle}={c.before}" for c in isolation.changes if c.before is not None]
     hangs = "comes and goes" if isolation.flaky else _verb(isolation)
     whole = len(before) == len(isolation.changes) == 1
@@ -123,12 +125,21 @@ def _only_with(isolation: Isolation) -> str:
     return f"it {hangs} {setting}, not with {after.replace(' ', ' and ')}{both}"
 
 
+def _only_with_version(isolation: Isolation, change: ToggleChange) -> str:
+    """Return "it hangs with filelock 3.20.0, starts with 3.21.0"."""
+    hangs = "comes and goes" if isolation.flaky else _verb(isolation)
+    hung = " and ".join(change.hung or ([change.before] if change.before else []))
+    return f"it {hangs} with {change.package} {hung}, starts with {change.value}"
+
+
 def _change(isolation: Isolation) -> list[Row]:
     rows: list[Row] = []
     for change in isolation.changes:
         rows += make_rows("change", f"{change.toggle}: {change.before or '?'} -> {change.value}")
     for change in isolation.changes:
         rows += make_rows("in code", change.in_code)
+        if change.package:
+            rows += make_rows("install", f"pip install {change.package}=={change.value}")
     return rows + [replace(row, is_whole=True) for row in make_rows("command", isolation.paste)]
 
 

@@ -31,6 +31,8 @@ class ToggleChange:
     value: str
     cost: str  # what one gives up with it
     in_code: str = ""  # what to change in the code of a script of the user's own
+    package: str = ""  # whose version it is, if it is one
+    hung: tuple[str, ...] = ()  # the versions with which it hung, nothing else being changed
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ _NOTHING: Mapping[str, str] = {}
 class AppliedSetting:
     command: tuple[str, ...]
     environment: Mapping[str, str]  # to be set beside the user's own
+    # Of packages, by name: who starts it has to start it in an environment with them.
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def apply_setting(
     """
     ours = walks_pipeline(command) if ours is None else ours
     words, environment, steered = tuple(command), dict[str, str](), dict[str, str]()
+    versions: dict[str, str] = {}
     if ours:
         for flag in _OF_EACH_START:
             words = without(words, flag)
@@ -88,6 +91,9 @@ def apply_setting(
         wrong = why_not(entry, value, words, environ, ours)
         if wrong:
             raise UsageError(f"{entry.name}={value} cannot be applied: {wrong}")
+        if entry.package:
+            versions[entry.package] = value
+            continue
         if entry.launcher:
             words, more = command_words.with_ranks(words, value, environ)
             environment.update(more)
@@ -110,7 +116,7 @@ def apply_setting(
         )
     for name in environment if ours else ():
         words = without(words, ENV, f"{name}=")  # it would have the last word, inside the rank
-    return AppliedSetting(words, environment)
+    return AppliedSetting(words, environment, versions)
 
 
 def format_command(applied: AppliedSetting) -> str:
@@ -231,6 +237,8 @@ def value_as_run(
         return None if count is None else str(count)
     if entry.accepts == "host":
         return entry.values[0] if are_set(environ) else entry.values[-1]
+    if entry.package:
+        return entry.default
     if entry.own:
         return as_run(entry, command, environ)
     if entry.servers:

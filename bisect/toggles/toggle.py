@@ -133,7 +133,8 @@ class Toggle:
     overruled: bool = False  # the script says in its code what a variable would say
     launcher: bool = False
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (value, words), for a user's own script
-    own: bool = False  # a user's own, from a scenario file
+    own: bool = False  # a user's own, from a scenario file or of a package's version
+    package: str = ""  # whose version it is: applied by an environment that has it, and no words
     # Of inference servers: how each framework that has it spells it. Others are not changed by it.
     servers: tuple[ServerFlags, ...] = ()
     set_by: str = ""  # without this variable in the environment it changes nothing
@@ -228,6 +229,23 @@ def own_toggle(
             for variable, set_to in wanted.items()
         ),
         own=True,
+    )
+
+
+def version_toggle(package: str, installed: str, versions: Sequence[str]) -> Toggle:
+    """Return the toggle of a package's version: `versions` are those to try beside the installed
+    one, from the least change on. Its name is none of the table: "wandb_version".
+    """
+    return Toggle(
+        name=f"{package.replace('-', '_')}_version",
+        component=package,
+        values=(installed, *versions),
+        read="import",
+        read_how="Python, where the package is imported",
+        help=f"the version of {package}, in an environment of its own over that of the job",
+        default=installed,
+        own=True,
+        package=package,
     )
 
 

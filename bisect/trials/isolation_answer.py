@@ -4,6 +4,7 @@ at the end the answer, made from what the search found.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ..search.isolation import (
 )
 from ..search.trial_results import ProbeResult, SearchResult, clean_starts, estimate_starts
 from ..search.trial_results import StartCounts as Counted
-from ..toggles.command_toggles import apply_setting, format_command
+from ..toggles.command_toggles import format_command
 from ..toggles.toggle import Toggle
 from .isolation_plan import OWN_CACHES, IsolationPlan, NoMoreStarts, UsableToggles, value_before
 
@@ -44,7 +45,7 @@ def make_answer(
     known = found or SearchResult("stopped")  # nothing is known without a search
     change = dict(known.change) if known.outcome in ("found", "stopped") else {}
     confirmed = known.with_change.starts + known.with_change.others > 0
-    changes = _list_changes(change, plan, usable.remedies)
+    changes = _list_changes(change, plan, usable.remedies, trials)
     return Isolation(
         outcome=outcome,
         command=plan.command,
@@ -88,7 +89,7 @@ def _decide_outcome(
 
 
 def _list_changes(
-    change: Setting, plan: IsolationPlan, remedies: Sequence[Toggle]
+    change: Setting, plan: IsolationPlan, remedies: Sequence[Toggle], trials: Sequence[Trial]
 ) -> tuple[ToggleChange, ...]:
     by_name = {toggle.name: toggle for toggle in remedies}
     found = []
@@ -100,8 +101,22 @@ def _list_changes(
             toggle = by_name[name]
             in_code = "" if plan.ours else toggle.change_in_code(value)
             as_run = value_before(toggle)
-            found.append(ToggleChange(name, toggle.component, as_run, value, toggle.cost, in_code))
+            found.append(
+                ToggleChange(
+                    *(name, toggle.component, as_run, value, toggle.cost, in_code),
+                    package=toggle.package,
+                    hung=_list_hung(toggle, trials) if toggle.package else (),
+                )
+            )
     return tuple(found)
+
+
+def _list_hung(toggle: Toggle, trials: Sequence[Trial]) -> tuple[str, ...]:
+    """Return the values with which it hung, all else as it is run, the installed one first."""
+    settings = [trial.setting for trial in trials if trial.result == "hang"]
+    found = {one[toggle.name] for one in settings if len(one) == 1 and toggle.name in one}
+    as_run = toggle.values[:1] if {} in settings else ()
+    return (*as_run, *(value for value in toggle.values[1:] if value in found))
 
 
 def _format_paste(plan: IsolationPlan, change: Setting, remedies: Sequence[Toggle]) -> str:
@@ -111,13 +126,15 @@ def _format_paste(plan: IsolationPlan, change: Setting, remedies: Sequence[Toggl
     toggles = {name: value for name, value in change.items() if name not in OWN_CACHES}
     known = {toggle.name: toggle for toggle in remedies}
     table = [known.get(toggle.name, toggle) for toggle in plan.table]
-    made = apply_setting(plan.command, toggles, table, plan.environ, plan.ours)
+    made = plan.apply(toggles, table)
     first = [f"cd {shlex.quote(plan.folder)} &&"] if plan.folder else []
     first += [f"{name}=$(mktemp -d)" for name in CACHE_VARIABLES if len(toggles) < len(change)]
-    own = dict(plan.environment)
-    if "PATH" in own:  # whose rest is the person's own
-        first.append(f'PATH={shlex.quote(own.pop("PATH").partition(":")[0])}:"$PATH"')
-    words = format_command(replace(made, environment={**own, **made.environment}))
+    whole = {**plan.environment, **made.environment}
+    if "PATH" in whole:  # whose rest is the person's own
+        count = ("PATH" in plan.environment) + bool(made.versions)
+        added = os.pathsep.join(whole.pop("PATH").split(os.pathsep)[:count])
+        first.append(f'PATH={shlex.quote(added)}:"$PATH"')
+    words = format_command(replace(made, environment=whole))
     return " ".join([*first, words])
 
 

@@ -7,10 +7,11 @@ back.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,10 +33,12 @@ from ..toggles.command_toggles import (
 )
 from ..toggles.table import TOGGLES, showing_races
 from ..toggles.toggle import AS_SET, Toggle
+from .launch import read_executables
 from .resources import free_now, wait_until_free
 from .trial import try_setting
 
 if TYPE_CHECKING:
+    from .package_versions import VersionEnvironments
     from .trial import Question
 
 
@@ -170,6 +173,12 @@ class IsolationPlan:
     has_gpu: bool | None = None
     options: Mapping[str, object] = field(default_factory=dict)  # as asked, for who resumes
     again: str = ""  # the command that goes on with it
+    environments: VersionEnvironments | None = None  # where versions of packages are toggles
+
+    def apply(self, setting: Setting, table: Sequence[Toggle]) -> AppliedSetting:
+        """Return what to start under a setting, in its environment. Raises UsageError."""
+        made = apply_setting(self.command, setting, table, self.environ, self.ours)
+        return self.environments.run_in(made, self.environ) if self.environments else made
 
 
 @dataclass(frozen=True)
@@ -181,6 +190,18 @@ class UsableToggles:
     remedies: tuple[Toggle, ...]
     probes: tuple[Toggle, ...]
     unused: Mapping[str, str]  # why each other remedy is not tried
+
+    def without_values(self, useless: Mapping[str, Collection[str]]) -> UsableToggles:
+        """Return them without these values, by toggle; of one that has no other left it is said."""
+        left, unused = [], dict(self.unused)
+        for toggle in self.remedies:
+            out = useless.get(toggle.name, ())
+            values = tuple(value for value in toggle.values if value not in out)
+            if len(values) > 1:
+                left.append(replace(toggle, values=values))
+            else:
+                unused[toggle.name] = f"with {' and '.join(out)} it failed in another way"
+        return replace(self, remedies=tuple(left), unused=unused)
 
 
 def check_plan(plan: IsolationPlan) -> IsolationPlan:
@@ -279,6 +300,15 @@ class Starter:
         folder = self._folder / "trials" / f"{number:02}"
         made = self._applied(ask, folder)
         shutil.rmtree(folder, ignore_errors=True)  # of a start that was interrupted
+        began = time.monotonic()
+        if why := self._make_environment(made, left):
+            took = round(time.monotonic() - began, 3)
+            return Trial(
+                *(number, dict(ask.setting), "other", None, took, made.command),
+                *(dict(made.environment), str(folder), f"cannot be installed: {why}"),
+            )
+        if left is not None:
+            left = max(0.0, left - (time.monotonic() - began))
         limits = [seconds for seconds in (self._limit, left) if seconds is not None]
         trial = try_setting(
             number,
@@ -297,7 +327,36 @@ class Starter:
         taken = wait_until_free(self._free_before, made.command, environ, self._stopping)
         if taken:
             self._tell(f"going on although {taken}")
-        return trial
+        return self._check_environment(made, trial)
+
+    def _make_environment(self, made: AppliedSetting, left: float | None) -> str:
+        """Make the environment of a start, if it has one of its own; return why it cannot be."""
+        from .package_versions import INSTALL_LIMIT, CannotInstall, describe_environment
+
+        environments = self._plan.environments
+        if environments is None or not made.versions:
+            return ""
+        began, is_there = time.monotonic(), environments.find_folder(made.versions).is_dir()
+        limit = INSTALL_LIMIT if left is None else min(left, INSTALL_LIMIT)
+        try:
+            one = environments.make(made.versions, limit, self._stopping)
+        except CannotInstall as error:
+            return str(error)
+        if not is_there:
+            self._tell(describe_environment(one, time.monotonic() - began))
+        return ""
+
+    def _check_environment(self, made: AppliedSetting, trial: Trial) -> Trial:
+        """Return the trial; one of which no rank ran in its environment says nothing of that."""
+        if self._plan.environments is None or not made.versions:
+            return trial
+        own = str(self._plan.environments.find_folder(made.versions))
+        used = read_executables(Path(trial.run_dir))
+        if not used or any(one.startswith(own + os.sep) for one in used):
+            return trial
+        versions = ", ".join(f"{name} {of}" for name, of in made.versions.items())
+        why = f"the command chose its Python itself, {used[0]}, which has not {versions}"
+        return replace(trial, result="other", place=None, why=why)
 
     def _applied(self, ask: StartRequest, folder: Path) -> AppliedSetting:
         plan = self._plan
@@ -305,7 +364,7 @@ class Starter:
         # Where the script does not overrule a variable, the rank side leaves the call as it is.
         table = [replace(toggle, overruled=True) for toggle in plan.table]
         try:
-            made = apply_setting(plan.command, toggles, table, plan.environ, plan.ours)
+            made = plan.apply(toggles, table)
         except UsageError as error:
             raise HangbisectError(str(error), error.help) from None
         caches = {}

@@ -11,10 +11,10 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..base.errors import UsageError
 from ..base.files import stamp, write_whole
@@ -32,6 +32,9 @@ from ..toggles.table import TOGGLES
 from ..toggles.toggle import Toggle
 from .isolation_plan import Budget, IsolationPlan, check_plan
 from .resources import visible_devices
+
+if TYPE_CHECKING:
+    from .package_versions import VersionEnvironments
 
 ISOLATION_FILE, REPORT_FILE = "isolation.json", "report.md"
 _T = TypeVar("_T")
@@ -153,6 +156,7 @@ class IsolationRequest:
     describe: bool = False
     crash: bool = False
     keep_watching: bool = False
+    versions: tuple[str, ...] = ()  # "vllm=0.19.1,0.20.0"
 
 
 @dataclass(frozen=True)
@@ -187,13 +191,15 @@ def make_job(request: IsolationRequest) -> IsolationJob:
         check_timeouts((one.rpartition("=")[0] for one in each), named.command)
     folder = _choose_folder(request)
     gpus = len(visible_devices(environ))
+    environments, of_versions = _make_version_toggles(request, named.command, environ, folder)
     plan = IsolationPlan(
         command=named.command,
         environ=environ,
         environment=named.environment,
         folder=os.getcwd() if request.file else "",
         ours=ours,
-        table=named.table,
+        table=(*named.table, *of_versions),
+        environments=environments,
         only=request.only,
         without=request.without,
         confirm=CONFIRM if request.confirm is None else request.confirm,
@@ -215,6 +221,25 @@ def make_job(request: IsolationRequest) -> IsolationJob:
         gpus=gpus,
         recorded=recorded.trials if recorded else (),
     )
+
+
+def _make_version_toggles(
+    request: IsolationRequest, command: Sequence[str], environ: Mapping[str, str], folder: Path
+) -> tuple[VersionEnvironments | None, tuple[Toggle, ...]]:
+    """Return what makes the environments of --version, and its toggles. Raises HangbisectError."""
+    if not request.versions or not command:
+        return None, ()
+    from . import package_versions as versions
+
+    wanted = versions.parse_versions(request.versions)
+    uv, python = versions.find_uv(environ), versions.find_python(command, environ)
+    if not python:
+        raise UsageError(
+            f"--version: no Python is named by the command, or is in PATH: {shlex.join(command)}",
+            "hangbisect isolate --version vllm=0.19.1 -- /path/of/env/bin/python train.py",
+        )
+    made = versions.VersionEnvironments(versions.read_python(python), uv, folder)
+    return made, made.make_toggles(wanted)
 
 
 def _choose_folder(request: IsolationRequest) -> Path:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..base.errors import UsageError
@@ -31,7 +32,6 @@ from ..search.search import confirm_known_change, search
 from ..search.trial_results import Choice, SearchResult, estimate_starts
 from ..toggles.command_toggles import (
     ReachedToggles,
-    apply_setting,
     format_command,
     merge_reached,
     parse_reached,
@@ -82,6 +82,8 @@ def isolate(request: IsolationRequest) -> int:
         gpus=work.gpus,
         flaky=work.plan.confidence if work.plan.flaky else None,
     )
+    if work.plan.environments is not None:
+        expectation.append(work.plan.environments.describe())
     asks = not (work.plan.ours or request.yes)
     if not asks:
         tell(
@@ -95,6 +97,10 @@ def isolate(request: IsolationRequest) -> int:
     record = IsolationRecord(work.folder)
     with stopping_by_signals() as stopping:
         found = _run_isolation(work, record, stopping, asks)
+    if work.plan.environments is not None and found.outcome != "interrupted":
+        work.plan.environments.remove_others(
+            {c.package: c.value for c in found.changes if c.package}
+        )
     return _print_answer(found, record, work, request)
 
 
@@ -237,6 +243,8 @@ class IsolationSearch:
         self._usable = choose_toggles(plan)
         self._about = estimate_starts(self._usable.remedies, plan.confirm).about
         self._base: dict[str, str] = {}
+        self._tried: list[tuple[Setting, Result]] = []  # versions of packages, each alone
+        self._useless: dict[str, tuple[str, ...]] = {}  # values that fail in another way, by toggle
         self._seen: ObservedHang | None = None
         self._found: SearchResult | None = None
         self._flaky = plan.flaky
@@ -300,7 +308,7 @@ class IsolationSearch:
 
     def _choose(self) -> None:
         host = host_in_question(self._seen, self._plan.environ) if self._seen else None
-        self._usable = choose_toggles(self._plan, host, self._reached)
+        self._usable = choose_toggles(self._plan, host, self._reached).without_values(self._useless)
 
     # ---- one start -------------------------------------------------------------------------------
 
@@ -340,26 +348,69 @@ class IsolationSearch:
 
     def _search(self) -> None:
         """Search for the change, the first start's hang being known."""
+        if self._try_versions():
+            return
         if not self._usable.remedies:
-            self._why = "no toggle changes anything about this command"
+            nothing = "no toggle changes anything about this command"
+            self._why = "no version that was named could be tried" if self._useless else nothing
             return
         wants = self._plan.describe
         self._found = self._run_search(wants)
         if self._found.outcome == "not avoided" and not wants:
             # Nothing to live with helps: now at least what the probes say.
             self._found = self._run_search(True, self._found)
+        hung = [name for setting, came in self._tried if came == "hang" for name in setting]
+        ruled_out = dict.fromkeys([*hung, *self._found.ruled_out])
+        self._found = replace(self._found, ruled_out=tuple(ruled_out))
+
+    def _try_versions(self) -> bool:
+        """Start with each version of a package alone, from the last named on. Return whether one
+        avoids the hang: then no other toggle is tried, and the least change that does is confirmed.
+
+        What cannot be installed, or fails in another way, is no value of the toggle any more.
+        """
+        for toggle in [one for one in self._usable.remedies if one.package]:
+            values = toggle.values[1:]
+            for value in reversed(values):
+                setting = {toggle.name: value}
+                result = self._test(setting, f"{toggle.package} {value} alone")
+                if result is None:
+                    return False
+                self._tried.append((setting, result))
+                if result == "pass":
+                    self._found = self._search_among(
+                        [Choice(toggle.name, values[: values.index(value) + 1])]
+                    )
+                    return True
+                if result == "other":
+                    self._useless[toggle.name] = (*self._useless.get(toggle.name, ()), value)
+                    self._choose()
+        return False
 
     def _run_search(self, probes: bool, before: SearchResult | None = None) -> SearchResult:
         assert self._seen is not None
-        recorded: list[tuple[Setting, Result]] = [({}, "hang")]
-        if before is not None:
-            recorded = [(one.setting, one.result) for one in before.tried]
-        return search(
-            _make_choices(self._usable.remedies),
-            self._test,
-            likely=likely_toggles(self._usable.remedies, self._seen),
+        remedies = self._usable.remedies
+        tried = [(one.setting, one.result) for one in before.tried] if before is not None else None
+        return self._search_among(
+            _make_choices(remedies),
+            likely=likely_toggles(remedies, self._seen),
             probes=_make_choices(self._usable.probes) if probes else (),
-            recorded=recorded,
+            tried=tried,
+        )
+
+    def _search_among(
+        self,
+        choices: Sequence[Choice],
+        likely: Sequence[str] = (),
+        probes: Sequence[Choice] = (),
+        tried: list[tuple[Setting, Result]] | None = None,
+    ) -> SearchResult:
+        return search(
+            choices,
+            self._test,
+            likely=likely,
+            probes=probes,
+            recorded=[({}, "hang"), *self._tried] if tried is None else tried,
             same=self._setting_key,
             confirm=self._plan.confirm,
         )
@@ -433,8 +484,9 @@ class IsolationSearch:
     def _setting_key(self, setting: Setting) -> Hashable:
         whole = {name: value for name, value in setting.items() if name not in OWN_CACHES}
         plan = self._plan
-        made = apply_setting(plan.command, whole, plan.table, plan.environ, plan.ours)
-        return len(whole) < len(setting), format_command(made)
+        made = plan.apply(whole, plan.table)
+        versions = tuple(sorted(made.versions.items()))
+        return len(whole) < len(setting), versions, format_command(made)
 
 
 def _make_choices(toggles: Sequence[Toggle]) -> tuple[Choice, ...]:

@@ -302,6 +302,17 @@ def read_reached_toggles(run_dir: Path) -> tuple[list[str], bool]:
     return names, any(isinstance(event, Hello) for event in events)
 
 
+def read_executables(run_dir: Path) -> list[str]:
+    """Return the paths of the programs that the ranks of a run run in, as they said or as their
+    command lines name them, each once.
+    """
+    events = (event for folder in _list_folders(run_dir) for event in _read_events(folder))
+    said = [event.executable for event in events if isinstance(event, Hello)]
+    looks = (look for facts in find_rank_facts(run_dir) for look in facts.looks[-1:])
+    seen = [look.command[0] for look in looks if look.command]
+    return list(dict.fromkeys(one for one in (*said, *seen) if os.path.isabs(one)))
+
+
 def seconds_at(run_dir: Path, place: HangPlace) -> float | None:
     """Return how long the slowest rank spent in a step and phase; None if none came through it."""
     longest: float | None = None

@@ -16,7 +16,10 @@ def autotune(rank):
 # culprits = [[0], [0, 1]]
 # culprits_by_stacks = [[1]]
 # steps = ["warm_up", "first_collective", "barrier", "process_group", "script"]
-# after = ["First all_reduce done", "Process group ready", "Model loaded", "Memory measured", ""]
+# after = [
+# "KV cache ready", "First all_reduce done",
+# "Process group ready", "Model loaded", "Memory measured", ""
+# ]
 # own_code = true
 # calls = ['barrier|all_reduce|compile_or_warm_up_model|flashinfer_autotune']
 # causes = ["collective-mismatch"]

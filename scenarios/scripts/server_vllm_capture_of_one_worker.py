@@ -22,8 +22,11 @@ def capture(rank):
 # needs = ["zmq", "setproctitle"]
 # culprits = [[1]]
 # waiting = [0]
-# steps = ["warm_up", "first_collective", "script"]
-# after = ["First all_reduce done", "Memory measured", "Process group ready", "Model loaded", ""]
+# steps = ["capture_graphs", "warm_up", "first_collective", "script"]
+# after = [
+# "KV cache ready", "First all_reduce done",
+# "Memory measured", "Process group ready", "Model loaded", ""
+# ]
 # own_code = true
 # calls = ['compile_or_warm_up_model|urlopen|capture']
 # causes = ["endpoint-silent"]

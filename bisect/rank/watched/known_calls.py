@@ -165,6 +165,8 @@ _ROWS = (
     KnownCall("vllm.Worker.init_device", "vllm.v1.worker.gpu_worker:Worker.init_device", "init_device", "Device ready", "accelerator", 300),
     KnownCall("vllm.Worker.load_model", "vllm.v1.worker.gpu_worker:Worker.load_model", "load_model", "Model loaded", "model", 1800),
     KnownCall("vllm.Worker.determine_available_memory", "vllm.v1.worker.gpu_worker:Worker.determine_available_memory", "memory", "Memory measured", "model", 600),
+    KnownCall("vllm.Worker.initialize_from_config", "vllm.v1.worker.gpu_worker:Worker.initialize_from_config", "kv_cache", "KV cache ready", "model", 600),
+    KnownCall("vllm.GPUModelRunner.capture_model", "vllm.v1.worker.gpu_model_runner:GPUModelRunner.capture_model", "capture_graphs", "CUDA graphs captured", "model", 1800),
     KnownCall("vllm.Worker.compile_or_warm_up_model", "vllm.v1.worker.gpu_worker:Worker.compile_or_warm_up_model", "warm_up", "Warmed up", "model", 1800, ends_start=True),
     KnownCall("vllm.CPUWorker.init_device", "vllm.v1.worker.cpu_worker:CPUWorker.init_device", "init_device", "Device ready", "accelerator", 300),
     KnownCall("vllm.CPUWorker.compile_or_warm_up_model", "vllm.v1.worker.cpu_worker:CPUWorker.compile_or_warm_up_model", "warm_up", "Warmed up", "model", 1800, ends_start=True),
@@ -173,6 +175,8 @@ _ROWS = (
     KnownCall("sglang.Scheduler", "sglang.srt.managers.scheduler:Scheduler.__init__", "scheduler_ready", "Scheduler ready", "model", 1800, ends_start=True),
     KnownCall("sglang.ModelRunner.init_torch_distributed", "sglang.srt.model_executor.model_runner:ModelRunner.init_torch_distributed", "init_device", "Device ready", "accelerator", 300),
     KnownCall("sglang.ModelRunner.load_model", "sglang.srt.model_executor.model_runner:ModelRunner.load_model", "load_model", "Model loaded", "model", 1800),
+    KnownCall("sglang.ModelRunner.init_memory_pool", "sglang.srt.model_executor.model_runner:ModelRunner.init_memory_pool", "kv_cache", "KV cache ready", "model", 600),
+    KnownCall("sglang.ModelRunner.init_device_graphs", "sglang.srt.model_executor.model_runner:ModelRunner.init_device_graphs", "capture_graphs", "CUDA graphs captured", "model", 1800),
     # The machine and the compiler
     KnownCall("torch.cuda.init", "torch.cuda:_lazy_init", "cuda_init", "CUDA ready", "accelerator", 120, "accelerator", once=True),
     KnownCall("torch.compile", "torch:compile", "compile", "torch.compile called", "fit", 120),

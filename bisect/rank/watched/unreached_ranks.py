@@ -4,8 +4,10 @@ what it must stand in front of then.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -168,6 +170,7 @@ def _find_closing_flag(words: Sequence[str]) -> str:
 OLDEST = (3, 9)  # a Python of a job in which steps are told
 _PYTHON_VERSION = re.compile(r"(?:python|pypy)([0-9]+)\.([0-9]+)")
 _LONGEST_SHEBANG = 256  # characters of a script's first line; the kernel takes as many (execve(2))
+_EXEC, _LONGEST_EXEC = b"'''exec' ", 4096  # of pip's and uv's scripts (distlib/scripts.py)
 
 
 def find_older_python(word: str, environ: Mapping[str, str]) -> str:
@@ -181,7 +184,7 @@ def find_older_python(word: str, environ: Mapping[str, str]) -> str:
         path = None
     if path is None:
         return ""
-    named = _read_version(path) or _read_version(_read_interpreter(path))
+    named = _read_version(path) or _read_version(read_interpreter(path))
     return "" if named is None or named >= OLDEST else f"Python {named[0]}.{named[1]}"
 
 
@@ -191,14 +194,20 @@ def _read_version(path: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _read_interpreter(script: str) -> str:
-    """Return the program that a script names in its first line (`#!`), "" for none."""
+def read_interpreter(script: str, path: str | None = None) -> str:
+    """Return the program that a script names in its first line (`#!`), "" for none; where it names
+    a shell, and its second line is the `exec` by which installers name a program whose path is
+    long or has a space, that one. `path`: the PATH in which names are looked up, None: ours.
+    """
     try:
         with open(script, "rb") as file:
-            line = file.readline(_LONGEST_SHEBANG)
+            line, following = file.readline(_LONGEST_SHEBANG), file.readline(_LONGEST_EXEC)
     except OSError:
         return ""
     words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    if words and following.startswith(_EXEC):
+        with contextlib.suppress(ValueError):
+            words = shlex.split(os.fsdecode(following[len(_EXEC) :]))
     if words and os.path.basename(words[0]) == "env":
         words = words[1:]
-    return (shutil.which(words[0]) or "") if words else ""
+    return (shutil.which(words[0], path=path) or "") if words else ""

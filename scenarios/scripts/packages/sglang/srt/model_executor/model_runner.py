@@ -10,6 +10,8 @@ class ModelRunner:
         self.server_args, self.tp_rank, self.dist_port = server_args, tp_rank, nccl_port
         self.init_torch_distributed()
         self.load_model()
+        self.init_memory_pool()
+        self.init_device_graphs()
 
     def init_torch_distributed(self):
         torch.set_num_threads(1)
@@ -24,3 +26,9 @@ class ModelRunner:
     def load_model(self):
         remote_code(self.server_args.model_path, "weights", self.tp_rank)
         torch.distributed.barrier()  # as monitored_barrier there: a rank that loads is waited for
+
+    def init_memory_pool(self):
+        remote_code(self.server_args.model_path, "memory_pool", self.tp_rank)
+
+    def init_device_graphs(self):
+        remote_code(self.server_args.model_path, "graphs", self.tp_rank)

@@ -53,6 +53,7 @@ class MultiprocExecutor:
         return self.collective_rpc("determine_available_memory")
 
     def initialize_from_config(self):
+        self.collective_rpc("initialize_from_config")
         self.collective_rpc("compile_or_warm_up_model")
 
     def execute_model(self, request):

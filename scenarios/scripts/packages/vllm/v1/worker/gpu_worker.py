@@ -9,6 +9,7 @@ from vllm.distributed.parallel_state import (
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.warmup.kernel_warmup import kernel_warmup
 from vllm.utils import remote_code
+from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 
 class Worker:
@@ -17,6 +18,7 @@ class Worker:
         self.local_rank = local_rank
         self.rank = rank
         self.distributed_init_method = distributed_init_method
+        self.model_runner = GPUModelRunner(vllm_config, rank)
 
     def init_device(self):
         torch.set_num_threads(1)
@@ -32,13 +34,13 @@ class Worker:
         remote_code(self.vllm_config.model, "profile", self.rank)
         return tensor_model_parallel_all_reduce(torch.ones(1)).item()
 
+    def initialize_from_config(self):
+        remote_code(self.vllm_config.model, "kv_cache", self.rank)
+
     def compile_or_warm_up_model(self):
         kernel_warmup(self)
         if not self.vllm_config.enforce_eager:
-            self.capture_model()
-
-    def capture_model(self):
-        remote_code(self.vllm_config.model, "capture", self.rank)
+            self.model_runner.capture_model()
 
     def execute_model(self, request):
         return request
