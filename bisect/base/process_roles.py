@@ -65,6 +65,9 @@ _SERVERS = {
     "sglang": "SGLang's server",
 }
 VLLM, SGLANG = "vLLM", "SGLang"
+# At which port one listens that is told none (vllm/entrypoints/openai/cli_args.py, sglang/srt/
+# server_args.py).
+_DEFAULT_PORTS = {VLLM: 8000, SGLANG: 30000}
 _FRAMEWORKS = {"vllm": VLLM, "sglang": SGLANG}  # by the package
 # The steps by which a rank of a server is known (rank/watched/known_calls.py).
 RANK_STEPS = ("server_worker", "scheduler_ready")
@@ -107,6 +110,11 @@ def find_framework(words: Sequence[str]) -> str:
     """Return the framework of the inference server that a command starts, "" if it starts none."""
     package = _find_server_program(words).partition(".")[0]
     return _FRAMEWORKS.get(package, "")
+
+
+def find_default_port(words: Sequence[str]) -> int | None:
+    """Return the port at which the server that a command starts listens if nothing is said."""
+    return _DEFAULT_PORTS.get(find_framework(words))
 
 
 def _find_server_program(words: Sequence[str]) -> str:

@@ -32,5 +32,5 @@ if __name__ == "__main__":
 # own_code = true
 # calls = ['check_server']
 # causes = ["server-not-up"]
-# says = ['http://127\.0\.0\.1:\d+/health, at which nobody listens', 'waits for 60 min at most']
+# says = ['http://127\.0\.0\.1:\d+/health, at which nobody listens']
 # ///

@@ -4,15 +4,17 @@ that is installed: what it imports of vLLM is the stand-in.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hangbisect.evidence.process import descendants
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -77,6 +79,20 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
+def stopping() -> Iterator[contextlib.ExitStack]:
+    """What is done at the end of a test."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def end_all_below(pid: int) -> None:
+    """SIGKILL a server's processes: titles stand where their marks were."""
+    for one in descendants([pid]):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
+@pytest.fixture
 def port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
@@ -88,7 +104,7 @@ def check(said: str, port: int) -> None:
     assert "HANG" not in said
     assert "in trl.VLLMClient.check_server" in said
     assert f"http://127.0.0.1:{port}/health, at which nobody listens" in said
-    assert "cause     the server that is asked is not there" in said
+    assert "cause     the server that is asked is not up" in said
     assert "waits for 240 s at most" in said  # vllm_server_timeout of GRPOConfig
 
 
@@ -121,3 +137,30 @@ def test_attach_names_where_no_server_listens(
         ours, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LIMIT
     )
     check(asked.stdout, port)
+
+
+def test_attach_names_the_server_that_was_started_to_listen_there(
+    tmp_path: Path,
+    package: Path,
+    start: Start,
+    environ: dict[str, str],
+    port: int,
+    stopping: contextlib.ExitStack,
+) -> None:
+    for name in ("zmq", "setproctitle"):
+        pytest.importorskip(name)
+    (tmp_path / "model.py").write_text("import time\ndef engine():\n    time.sleep(600)\n")
+    serve = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", "model.py"]
+    server = start(*serve, "--port", str(port), cwd=tmp_path, env=environ)
+    stopping.callback(end_all_below, server.pid)
+    job = start(sys.executable, "train.py", str(port), cwd=tmp_path, env=environ)
+    assert job.stderr is not None
+    for line in job.stderr:
+        if "Server is not up yet" in line:
+            break
+    ours = [sys.executable, str(package), "attach", "--pid", str(job.pid)]
+    asked = subprocess.run(
+        ours, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=LIMIT
+    )
+    check(asked.stdout, port)
+    assert f"API server (pid {server.pid}) was started to listen there" in asked.stdout

@@ -23,7 +23,7 @@ from ...base.lock_polls import (
     find_told_lock_path,
 )
 from ...base.masking import MASK
-from ...base.process_facts import AwaitedFile, FileLock, Look
+from ...base.process_facts import AskedServer, AwaitedFile, FileLock, Look
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from ...base.words import format_seconds
@@ -233,6 +233,27 @@ def _find_port_wait(view: ProcessSnapshot) -> Wait | None:
     return Wait("socket", f"{what}{who}", taken.holder, taken.holder_name or None, what=what)
 
 
+def _find_server_wait(view: ProcessSnapshot) -> Wait | None:
+    """Return the wait for a server that is asked again and again, None if none is."""
+    asked = view.look.asked_server
+    if asked is None:
+        return None
+    return Wait("socket", describe_asked(asked), asked.process, asked.name or None, what=asked.url)
+
+
+def describe_asked(asked: AskedServer) -> str:
+    """Return in words who listens at the address of a server that is asked again and again."""
+    who = f"{asked.name} (pid {asked.process})" if asked.process is not None else ""
+    if not asked.is_here:
+        return f"{asked.url}, on another machine: who listens there is not known here"
+    if asked.listens:
+        return (
+            f"{asked.url}, at which {who or 'somebody'} listens and does not say that it is ready"
+        )
+    started = f"; {who} was started to listen there" if who else ""
+    return f"{asked.url}, at which nobody listens{started}"
+
+
 def _first_path(view: ProcessSnapshot) -> str:
     return next((d.path for d in (view.call.descriptors if view.call else ())), "")
 
@@ -355,7 +376,7 @@ def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
         view.call is None or not view.call.signals or signal.SIGCHLD in view.call.signals
     )
     helper = find_polled_helper(view, family) if is_of_children else None
-    return helper or Wait(
+    return (helper or _find_server_wait(view)) or Wait(
         "sleep", " in ".join(filter(None, (view.call_name, format_innermost_frame(view.frames))))
     )
 
