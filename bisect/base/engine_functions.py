@@ -52,11 +52,96 @@ ENGINE_FUNCTIONS = (
         locals="port port_name",
         limit="timeout_s",
     ),
+    # The group in which a trainer sends weights to an engine, of vLLM 0.33: its rank 0 serves the
+    # store. The same in verl 0.9.1 (verl/utils/distributed.py) and OpenRLHF 0.11.2.
     LibraryFunction(
-        r"trl/extras/vllm_client\.py|trl/generation/vllm_client\.py",
+        r"vllm/distributed/utils\.py|verl/utils/distributed\.py",
+        r"create|create_process_group|create_tcp_store",
+        locals="host port rank world_size",
+        limit="store_timeout",
+    ),
+    LibraryFunction(
+        r"vllm/distributed/utils\.py", r"broadcast_obj|recv_obj|all_gather_obj", locals="src key i"
+    ),
+    LibraryFunction(r"vllm/distributed/utils\.py", r"barrier", limit="timeout"),
+    LibraryFunction(
+        r"vllm/distributed/weight_transfer/\w+\.py|openrlhf/utils/distributed_util\.py",
+        r"trainer_init|(?:worker|stateless)_init_\w+",
+        locals="master_address master_port rank world_size",
+    ),
+    LibraryFunction(
+        r"openrlhf/trainer/ray/(?:vllm_worker_wrap|ppo_actor)\.py",
+        r"init_process_group|_init_vllm_sync_group",
+        locals="group_name rank rank_offset world_size master_address master_port use_ray",
+    ),
+    LibraryFunction(
+        r"openrlhf/trainer/ray/vllm_worker_wrap\.py", r"update_weight\w*", locals="name shape"
+    ),
+    # TRL 1.16
+    LibraryFunction(
+        r"trl/(?:extras|generation)/vllm_client\.py",
         r"check_server",
         frozenset([Role.ASKS_SERVER]),
         locals="url retry_interval",
         limit="total_timeout",
+    ),
+    LibraryFunction(
+        r"trl/generation/vllm_client\.py", r"init_communicator", locals="world_size device"
+    ),
+    LibraryFunction(
+        r"trl/experimental/async_grpo/vllm_client\.py",
+        r"wait_for_server_ready",
+        frozenset([Role.ASKS_SERVER]),
+        locals="poll_interval_s",
+    ),
+    # verl 0.9.1: a group of workers is Ray's actors, an engine is a server that it starts
+    LibraryFunction(
+        r"verl/single_controller/ray/base\.py",
+        r"get_placement_groups|_init_with_\w+|_create_worker|execute_\w+|_get_master_addr_port",
+        locals="method_name strategy name rank local_rank pg_idx world_size bundle_index",
+    ),
+    LibraryFunction(
+        r"verl/workers/rollout/sglang_rollout/http_server_engine\.py",
+        r"launch_server_process",
+        frozenset([Role.ASKS_SERVER]),
+        locals="base_url",
+        limit="max_wait_time",
+    ),
+    # OpenRLHF 0.11.2
+    LibraryFunction(
+        r"openrlhf/trainer/ray/launcher\.py",
+        r"_initiate_actors",
+        locals="world_size rank master_addr master_port",
+    ),
+    LibraryFunction(
+        r"openrlhf/trainer/ray/vllm_engine\.py",
+        r"create_vllm_engines|batch_vllm_engine_call",
+        locals="num_engines tensor_parallel_size i method_name",
+    ),
+    LibraryFunction(
+        r"openrlhf/utils/deepspeed/deepspeed\.py", r"setup_distributed", limit="timeout"
+    ),
+    # TensorRT-LLM (main of October 2026): workers of mpi4py's pool, a queue of ZeroMQ to each
+    LibraryFunction(
+        r"tensorrt_llm/executor/proxy\.py",
+        r"_start_executor_workers",
+        frozenset([Role.AWAITS_WORKERS]),
+    ),
+    LibraryFunction(
+        r"tensorrt_llm/executor/rpc_proxy\.py",
+        r"setup_engine_remote",
+        frozenset([Role.AWAITS_WORKERS]),
+    ),
+    LibraryFunction(
+        r"tensorrt_llm/_torch/pyexecutor/py_executor\.py",
+        r"wait_shutdown",
+        frozenset([Role.SERVES_REQUESTS]),
+    ),
+    LibraryFunction(r"mpi4py/futures/\w+\.py", r"bootup|submit|shutdown", locals="n_workers"),
+    # What compiles beside its caller: torch 2.13's pool of workers
+    LibraryFunction(
+        r"torch/_inductor/(?:async_compile|compile_worker/subproc_pool)\.py",
+        r"wait|_wait_futures|wait_pool_ready|result",
+        frozenset([Role.AWAITS_WORKERS]),
     ),
 )

@@ -63,7 +63,11 @@ _SERVERS = {
     "vllm": "API server",
     "sglang.launch_server": "SGLang's server",
     "sglang": "SGLang's server",
+    "tensorrt_llm.commands.serve": "TensorRT-LLM's server",
+    "trtllm-serve": "TensorRT-LLM's server",
 }
+# Console scripts that only serve, with the word `serve` after them or without.
+_ONLY_SERVE = frozenset(["trtllm-serve"])
 VLLM, SGLANG = "vLLM", "SGLang"
 # At which port one listens that is told none (vllm/entrypoints/openai/cli_args.py, sglang/srt/
 # server_args.py).
@@ -121,7 +125,9 @@ def _find_server_program(words: Sequence[str]) -> str:
     """Return the module or the console script of a server that a command names, else ""."""
     for at, word in enumerate(words[:_SERVER_WORDS]):
         module = word if at and words[at - 1] == "-m" else ""
-        script = word.rpartition("/")[2] if [*words[at + 1 : at + 2]] == ["serve"] else ""
+        script = word.rpartition("/")[2]
+        if script not in _ONLY_SERVE and [*words[at + 1 : at + 2]] != ["serve"]:
+            script = ""
         if (module or script) in _SERVERS:
             return module or script
     return ""
