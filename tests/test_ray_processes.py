@@ -18,6 +18,8 @@ SERVICES = (
     ["ray::IDLE_SpillWorker"],
     ["ray::PreemptionWatcher.run"],
     ["ray-dashboard-NodeHead-0"],
+    ["/env/bin/python", "/env/bin/ray", "start", "--head", "--block"],
+    ["/env/bin/python", "-m", "ray.scripts.scripts", "start", "--address=n1:6379"],
 )
 OTHERS: tuple[list[str], ...] = (
     ["python", "train.py"],
@@ -26,6 +28,8 @@ OTHERS: tuple[list[str], ...] = (
     ["ray::RayTrainWorker"],
     ["/env/bin/python", f"{RAY}/_private/workers/default_worker.py", "--node-ip-address=x"],
     ["python", "/home/ada/ray/train.py"],
+    ["/env/bin/python", "/env/bin/ray", "job", "submit", "--", "python", "train.py"],
+    ["python", "train.py", "start", "ray"],
     [],
 )
 
