@@ -33,6 +33,12 @@ ENGINE_FUNCTIONS = (
         frozenset([Role.SERVES_REQUESTS]),
     ),
     LibraryFunction(
+        r"vllm/v1/executor/multiproc_executor\.py",
+        r"collective_rpc|get_response",
+        frozenset([Role.AWAITS_ANSWER]),
+        limit="timeout",
+    ),
+    LibraryFunction(
         r"vllm/v1/engine/core\.py",
         r"run_busy_loop|_process_input_queue|_handle_shutdown",
         frozenset([Role.SERVES_REQUESTS]),
@@ -61,8 +67,12 @@ ENGINE_FUNCTIONS = (
         limit="store_timeout",
     ),
     LibraryFunction(
-        r"vllm/distributed/utils\.py", r"broadcast_obj|recv_obj|all_gather_obj", locals="src key i"
+        r"vllm/distributed/utils\.py",
+        r"broadcast_obj|recv_obj",
+        frozenset([Role.AWAITS_SOURCE]),
+        locals="src key",
     ),
+    LibraryFunction(r"vllm/distributed/utils\.py", r"all_gather_obj", locals="i"),
     LibraryFunction(r"vllm/distributed/utils\.py", r"barrier", limit="timeout"),
     LibraryFunction(
         r"vllm/distributed/weight_transfer/\w+\.py|openrlhf/utils/distributed_util\.py",

@@ -244,6 +244,16 @@ FUNCTIONS = (
         r"httpcore2?/_backends/\w+\.py", r"connect_tcp|read|write", locals="host port timeout"
     ),
     LibraryFunction(
+        r"http/client\.py",
+        r"begin|getresponse|_read_status",
+        frozenset([Role.AWAITS_ANSWER, Role.ASKS_BY_HTTP]),
+    ),
+    LibraryFunction(
+        r"httpcore2?/_sync/http11\.py",
+        r"_receive_response_headers|_receive_event",
+        frozenset([Role.AWAITS_ANSWER, Role.ASKS_BY_HTTP]),
+    ),
+    LibraryFunction(
         r"socket\.py",
         r"create_connection|getaddrinfo|getfqdn",
         locals="address host port name timeout",

@@ -26,6 +26,10 @@ class Role(enum.Enum):
     AWAITS_ACTORS = enum.auto()  # waits for what actors or tasks of Ray are to give
     SPINS_FOR_OTHERS = enum.auto()  # asks shared memory without a pause for what others give
     AWAITS_PORT = enum.auto()  # asks for a port again and again, until it is free
+    # waits for what rank `src` of a group of its own puts into the store, which rank 0 serves
+    AWAITS_SOURCE = enum.auto()
+    AWAITS_ANSWER = enum.auto()  # has asked one process, or each of some, and waits for the answer
+    ASKS_BY_HTTP = enum.auto()  # and has done so by HTTP
     ASKS_SERVER = enum.auto()  # asks an address again and again, until a server answers there
     SERVES_REQUESTS = enum.auto()  # waits in the loop of a server for what is asked of it
     LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for

@@ -219,9 +219,19 @@ def is_service(words: Sequence[str]) -> bool:
     """Return whether a process, by its command line, serves Ray's cluster or is a worker without
     work: it runs no code of the job, and is never a rank.
     """
-    if any(is_service_program(word) for word in words[:_MOST_WORDS]):
+    if any(is_service_program(word) for word in words[:_MOST_WORDS]) or _starts_cluster(words):
         return True
     return bool(words) and bool(_SERVICE_TITLE.match(words[0].strip()))
+
+
+# With what a person starts a node of a cluster; with --block it stays above all that runs there.
+_RAY_PROGRAMS = ("ray", "ray.scripts.scripts")
+
+
+def _starts_cluster(words: Sequence[str]) -> bool:
+    first = [word.rpartition("/")[2] for word in words[:_SERVER_WORDS]]
+    at = next((n for n, word in enumerate(first) if word in _RAY_PROGRAMS), None)
+    return at is not None and [*words[at + 1 : at + 2]] == ["start"]
 
 
 def is_idle_worker(words: Sequence[str]) -> bool:

@@ -127,10 +127,9 @@ def test_run_says_where_the_driver_is_and_attach_finds_it(
         timeout=LIMIT,
         check=False,
     )
-    assert "in ray.get, waits for" in asked.stdout
-    assert "Reader.read" in asked.stdout
+    assert "culprit   ray::Reader.read" in asked.stdout
     assert f"{feed}" in asked.stdout
-    assert f"pid {driver} " in asked.stdout
+    assert f"Looking at {driver} (1 rank): python driver.py" in asked.stderr
     ran.send_signal(signal.SIGTERM)
     _, said = ran.communicate(timeout=LIMIT)
     assert "ray job submit ... -- hangbisect run -- COMMAND" in said

@@ -112,28 +112,27 @@ def ask(package: Path, folder: Path, *pids: int) -> dict[str, Any]:
     return verdict
 
 
-def check_ring(verdict: dict[str, Any]) -> None:
+def check_ring(verdict: dict[str, Any], server: Server) -> None:
     """Check that the trainer and the server are seen to wait for one another."""
     assert verdict["outcome"] == "hang"
-    assert verdict["cause"]["id"] == "deadlock"
+    assert verdict["cause"]["id"] == "answer-after-weights"
     assert 0 in verdict["ranks"]["culprit"]
     assert 1 in verdict["ranks"]["waiting"]
     assert verdict["where"][0]["call"] == "requests.post"
-    told = json.dumps(verdict["chain"])
-    assert "Worker_TP" in told or "EngineCore" in told
-    assert "broadcast_obj" in told
+    assert verdict["chain"][-1]["target"] == "rank 0"
+    assert f"process {server.process.pid}" in [edge["target"] for edge in verdict["chain"]]
 
 
 def test_attach_to_both_sees_the_ring(package: Path, server: Server) -> None:
     trainer = server.train()
-    check_ring(ask(package, server.folder, trainer.pid, server.process.pid))
+    check_ring(ask(package, server.folder, trainer.pid, server.process.pid), server)
 
 
 def test_attach_to_the_trainer_finds_the_server_that_waits_for_it(
     package: Path, server: Server
 ) -> None:
     trainer = server.train()
-    check_ring(ask(package, server.folder, trainer.pid))
+    check_ring(ask(package, server.folder, trainer.pid), server)
 
 
 def test_run_of_the_trainer_alone_sees_the_ring(package: Path, server: Server) -> None:
@@ -141,4 +140,4 @@ def test_run_of_the_trainer_alone_sees_the_ring(package: Path, server: Server) -
     trainer = server.train(*ours, "--")
     assert trainer.stderr is not None
     assert any(line.startswith("job  ") for line in trainer.stderr)
-    check_ring(json.loads((server.folder / "run" / "verdict.json").read_text()))
+    check_ring(json.loads((server.folder / "run" / "verdict.json").read_text()), server)

@@ -43,6 +43,7 @@ from .blocked_syscalls import (
     find_outward_socket,
     find_queue_wait,
     format_others,
+    is_for_client,
     list_readers,
     make_socket_wait,
     read_wanted_child,
@@ -66,7 +67,7 @@ from .loop_waits import (
 )
 from .pipe_writers import choose_awaited, list_ends_among
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
-from .public_calls import find_group_wait
+from .public_calls import awaits_server_of_store, find_group_wait
 from .thread_waits import find_futex_wait, find_gil_wait
 
 _PYTHON_SOCKETS = re.compile(r"/python\d[^/]*/(?:socket|ssl|http/client|asyncio/\w+)\.py$")
@@ -340,6 +341,9 @@ def _find_syscall_wait(
         ends = list_ends_among(descriptors, named.what, set(pids))
         chosen = _choose_among(ends, family, around, depth)
         named = named if chosen is None else replace(named, pid=chosen.pid)
+    if named is not None and runs_event_loop(view) and is_for_client(named, view.look):
+        mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
+        named = find_queue_wait(view.call, view.look, pids, mine) or named
     if named is None and name in POLL_CALLS | TRANSFER_CALLS:
         mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
         queue = find_queue_wait(view.call, view.look, pids, mine)
@@ -400,7 +404,7 @@ def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) ->
     """Return a store wait if `wait` is for the server of the job's own TCPStore, or of any that a
     thread of torch's serves in another process of the job.
     """
-    if wait.kind != "socket":
+    if wait.kind != "socket" or awaits_server_of_store(view):
         return None
     port = around.store_port
     peer = wait.detail.partition(" ")[0]

@@ -413,13 +413,25 @@ def find_group_wait(view: ProcessSnapshot) -> GroupWait | None:
     if view.state in ("D", "T", "t", "Z"):
         return None
     python = next((f for f in view.frames if not f.native and not _OPERATORS.search(f.file)), None)
-    if python is None:
+    if python is None or awaits_server_of_store(view):
         return None
     native = _group_wait_by_native(view)
     by_frame = _group_wait_by_frame(python, view)
     if by_frame == "construction" or native is None:
         return by_frame or ("store" if _asks_own_server(python, view) else None)
     return native
+
+
+def awaits_server_of_store(view: ProcessSnapshot) -> bool:
+    """Return whether a process waits for what rank 0 of a small group puts into the store that it
+    serves itself: for that process alone, at the other end of the connection.
+    """
+    frame = next((one for one in view.frames if not one.native), None)
+    if frame is None or not has_role(frame.file, frame.name, Role.AWAITS_SOURCE):
+        return False
+    connected = [one.socket for one in (view.call.descriptors if view.call else ())]
+    is_known = any(one is not None and one.peer_pids for one in connected)
+    return is_known and dict(frame.locals).get("src") == "0"
 
 
 def _asks_own_server(frame: Frame, view: ProcessSnapshot) -> bool:
