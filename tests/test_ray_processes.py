@@ -49,6 +49,10 @@ def test_a_title_tells_the_class_and_whether_it_is_in_a_method() -> None:
     assert find_actor(["ray::Trainer.setup   "]) == "Trainer.setup"
     assert find_actor(["ray::Idle"]) == "Idle"
     assert find_actor(["ray::tokenize()"]) == "tokenize"
+    verl = ["ray::WorkerDict.actor_rollout_init_model"]
+    assert find_actor(verl) == "WorkerDict.actor_rollout_init_model"
+    assert find_actor(["ray::vLLMHttpServer.launch_server"]) == "vLLMHttpServer.launch_server"
+    assert find_actor(["ray::RolloutRayActor"]) == "RolloutRayActor"  # of OpenRLHF
     assert find_actor(["python", "train.py"]) == ""
     assert runs_method("Trainer.setup")
     assert not runs_method("Idle")

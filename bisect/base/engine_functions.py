@@ -131,7 +131,8 @@ ENGINE_FUNCTIONS = (
     LibraryFunction(
         r"openrlhf/utils/deepspeed/deepspeed\.py", r"setup_distributed", limit="timeout"
     ),
-    # TensorRT-LLM (main of October 2026): workers of mpi4py's pool, a queue of ZeroMQ to each
+    # TensorRT-LLM, by its repository (tensorrt_llm/executor/proxy.py, rpc_proxy.py, worker.py), for
+    # no wheel could be had: workers of mpi4py's pool, which say over ZeroMQ that they are ready.
     LibraryFunction(
         r"tensorrt_llm/executor/proxy\.py",
         r"_start_executor_workers",

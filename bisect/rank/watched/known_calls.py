@@ -173,7 +173,7 @@ _ROWS = (
     KnownCall("sglang.Scheduler", "sglang.srt.managers.scheduler:Scheduler.__init__", "scheduler_ready", "Scheduler ready", "model", 1800, ends_start=True),
     KnownCall("sglang.ModelRunner.init_torch_distributed", "sglang.srt.model_executor.model_runner:ModelRunner.init_torch_distributed", "init_device", "Device ready", "accelerator", 300),
     KnownCall("sglang.ModelRunner.load_model", "sglang.srt.model_executor.model_runner:ModelRunner.load_model", "load_model", "Model loaded", "model", 1800),
-    # TensorRT-LLM (main of October 2026): its workers come of mpi4py, and say once that they are ready
+    # TensorRT-LLM, by its repository: its workers come of mpi4py, and say once that they are ready
     KnownCall("tensorrt_llm.GenerationExecutorProxy", "tensorrt_llm.executor.proxy:GenerationExecutorProxy._start_executor_workers", "engine_ready", "Engine ready", "model", 1800, ends_start=True),
     KnownCall("tensorrt_llm.GenerationExecutorRpcProxy", "tensorrt_llm.executor.rpc_proxy:GenerationExecutorRpcProxy.setup_engine_remote", "engine_ready", "Engine ready", "model", 1800, ends_start=True),
     # Trainers of reinforcement learning whose engines are processes of their own: TRL 1.16, verl 0.9.1, OpenRLHF 0.11.2
