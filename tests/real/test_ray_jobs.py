@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -48,7 +49,7 @@ def find_free_ports(count: int) -> list[int]:
 
 
 @pytest.fixture
-def address(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Iterator[str]:
+def address(start: Start) -> Iterator[str]:
     """The address at which a head takes jobs; all of its session ends with the test."""
     pytest.importorskip("ray")
     pytest.importorskip("ray.dashboard.modules.job.sdk")
@@ -76,6 +77,7 @@ def address(tmp_path_factory: pytest.TempPathFactory, start: Start) -> Iterator[
         for pid in (*descendants([head.pid]), *_list_session(head.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _list_session(leader: int) -> list[int]:
