@@ -18,6 +18,8 @@ SERVICES = (
     ["ray::IDLE_SpillWorker"],
     ["ray::PreemptionWatcher.run"],
     ["ray-dashboard-NodeHead-0"],
+    ["/env/bin/python", "/env/bin/ray", "start", "--head", "--block"],
+    ["/env/bin/python", "-m", "ray.scripts.scripts", "start", "--address=n1:6379"],
 )
 OTHERS: tuple[list[str], ...] = (
     ["python", "train.py"],
@@ -26,6 +28,8 @@ OTHERS: tuple[list[str], ...] = (
     ["ray::RayTrainWorker"],
     ["/env/bin/python", f"{RAY}/_private/workers/default_worker.py", "--node-ip-address=x"],
     ["python", "/home/ada/ray/train.py"],
+    ["/env/bin/python", "/env/bin/ray", "job", "submit", "--", "python", "train.py"],
+    ["python", "train.py", "start", "ray"],
     [],
 )
 
@@ -45,6 +49,10 @@ def test_a_title_tells_the_class_and_whether_it_is_in_a_method() -> None:
     assert find_actor(["ray::Trainer.setup   "]) == "Trainer.setup"
     assert find_actor(["ray::Idle"]) == "Idle"
     assert find_actor(["ray::tokenize()"]) == "tokenize"
+    verl = ["ray::WorkerDict.actor_rollout_init_model"]
+    assert find_actor(verl) == "WorkerDict.actor_rollout_init_model"
+    assert find_actor(["ray::vLLMHttpServer.launch_server"]) == "vLLMHttpServer.launch_server"
+    assert find_actor(["ray::RolloutRayActor"]) == "RolloutRayActor"  # of OpenRLHF
     assert find_actor(["python", "train.py"]) == ""
     assert runs_method("Trainer.setup")
     assert not runs_method("Idle")

@@ -22,6 +22,8 @@ from hangbisect.base.process_roles import find_server_process, name_server_proce
         (["python", "-m", "vllm.entrypoints.openai.api_server"], "API server", False),
         (["/v/bin/python", "/v/bin/vllm", "serve", "m"], "API server", False),
         (["python3", "-m", "sglang.launch_server"], "SGLang's server", False),
+        (["python", "/v/bin/trtllm-serve", "serve", "m"], "TensorRT-LLM's server", False),
+        (["python", "/v/bin/trtllm-serve", "m", "--port", "8001"], "TensorRT-LLM's server", False),
     ],
 )
 def test_a_process_of_a_server_is_known(words: list[str], name: str, is_rank: bool) -> None:

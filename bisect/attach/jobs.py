@@ -136,14 +136,16 @@ def make_job_of_programs(processes: ProcessTable, pid: int, numbers: Mapping[int
 
 def join_jobs(jobs: Sequence[Job]) -> Job:
     """Return one job of all these, where a person says that they are one. Which ranks processes are
-    that stood alone is not known then.
+    that stood alone is not known then, nor which are those that have the number of one of the first
+    job, as the workers of a trainer's server have.
     """
     if len(jobs) == 1:
         return jobs[0]
     ranks = [r if r.by != "alone" else replace(r, number=None) for j in jobs for r in j.ranks]
     numbers = [r.number for r in ranks if r.number is not None]
     if len(numbers) != len(set(numbers)):
-        ranks = [replace(r, number=None) for r in ranks]
+        first = {r.pid for r in jobs[0].ranks}
+        ranks = [r if r.pid in first else replace(r, number=None) for r in ranks]
     return replace(
         jobs[0],
         ranks=tuple(sorted(ranks, key=lambda r: (r.number is None, r.number or 0, r.pid))),

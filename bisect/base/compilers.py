@@ -83,6 +83,18 @@ IN_PROCESS = (
         r"\w+",
         *("FLASHINFER_WORKSPACE_BASE", ".cache/flashinfer", "~/.cache/flashinfer"),
     ),
+    # What tries out kernels compiles most of them: FlashInfer 0.7.4 and Triton 3.x.
+    InProcess(
+        "FlashInfer's autotuner",
+        r"flashinfer/autotuner(?:/autotuner)?\.py",
+        r"choose_one|_profile_\w+|precompile_tactics",
+    ),
+    InProcess(
+        "Triton's autotuner",
+        r"triton/runtime/autotuner\.py",
+        r"_bench|benchmark|check_disk_cache",
+        *("TRITON_CACHE_DIR", "", "~/.triton/cache"),
+    ),
     InProcess("a CUTLASS DSL", r"cutlass/(?:base_dsl|cute|cutlass_dsl)/\S*compiler\.py", r"\w+"),
     InProcess(
         "vLLM",

@@ -8,65 +8,14 @@ diagnosis/process/public_calls.py, the steps of users' scripts are in rank/watch
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
 
-from .lazy_dataclass import dataclass
+from .engine_functions import ENGINE_FUNCTIONS
+from .library_roles import LibraryFunction as LibraryFunction
+from .library_roles import Role as Role
 from .process_facts import Frame
-
-
-class Role(enum.Enum):
-    """What a function does, as far as it matters to a hang."""
-
-    POLLS_LOCK = enum.auto()  # asks for the lock on a file, sleeps, and asks again
-    AWAITS_BUILD = enum.auto()  # waits until another process has built a torch extension
-    BUILDS_EXTENSION = enum.auto()  # runs the compilers of one
-    AWAITS_WORKERS = enum.auto()  # waits for what processes that it started are to give
-    HANDLES_SIGNAL = enum.auto()  # runs where a signal interrupted something else
-    MAKES_GROUP = enum.auto()  # makes a process group or its store, for which all ranks must come
-    MEETS_NODES = enum.auto()  # waits, before there is a rank, until the other nodes have come
-    ASKS_STORE = enum.auto()  # waits for a key that another rank is to set
-    RUNS_COLLECTIVE = enum.auto()  # meets the other members of a group
-    CALLS_WORKER = enum.auto()  # waits until another rank has run a function
-    SERVES_WORKER = enum.auto()  # runs a function that another rank called
-    AWAITS_ACTORS = enum.auto()  # waits for what actors or tasks of Ray are to give
-    SPINS_FOR_OTHERS = enum.auto()  # asks shared memory without a pause for what others give
-    AWAITS_PORT = enum.auto()  # asks for a port again and again, until it is free
-    SERVES_REQUESTS = enum.auto()  # waits in the loop of a server for what is asked of it
-    LEAVES_WORKERS = enum.auto()  # waits until all ranks have done what they were called for
-    MEETS_WORKERS = enum.auto()  # waits until all ranks have come there
-    STARTS_WORKERS = enum.auto()  # starts workers of a pool in place of those that have ended
-    GOES_ROUND_STEPS = enum.auto()  # has the loop over the steps of a training
-    WATCHES_RANKS = enum.auto()  # looks again and again whether the ranks that it started live
-    ASKS_AGAIN = enum.auto()  # catches that a time limit is over, and asks once more
-    TAKES_CONNECTION = enum.auto()  # waits until a pool of connections has one that is free
-    TAKES_MANAGED_LOCK = enum.auto()  # asks the process of a multiprocessing.Manager for a lock
-    AWAITS_GPU = enum.auto()  # waits until a GPU has done what it was given
-    MAY_RUN_COLLECTIVE = enum.auto()  # does, or calls what does in C++, without a frame of its own
-
-
-@dataclass(frozen=True)
-class LibraryFunction:
-    """A function, or several that mean the same. No row may name a local that holds a secret:
-    values are masked as text is.
-    """
-
-    file: str  # a regular expression for the end of the path
-    name: str  # one for the whole of the unqualified name
-    roles: frozenset[Role] = frozenset()
-    lock: str = "a lock file"  # in words, what it polls: where nothing tells the path
-    path_locals: tuple[str, ...] = ()  # which tell the path of the lock file, the best first
-    path_below: str = ""  # the lock's name, where they tell the folder that it is in
-    locals: str = ""  # further ones that are worth showing, the telling ones first
-    limit: str = ""  # those that tell for how many seconds the function waits at the most
-
-    @property
-    def shown_locals(self) -> tuple[str, ...]:
-        """The names of all locals that may be shown."""
-        return (*self.path_locals, *self.locals.split(), *self.limit.split())
-
 
 _C10D = r"torch/distributed/distributed_c10d\.py"
 _MAKING_GROUPS = (
@@ -75,8 +24,6 @@ _MAKING_GROUPS = (
 )
 _RPC = r"torch/distributed/rpc/api\.py"
 _TRANSFERS = r"(?:i?send|i?recv|broadcast|reduce|gather|scatter)\w*"
-_RAY_WORKER = r"ray/_private/worker\.py"
-_RAY_CHANNEL = r"ray/experimental/channel/shared_memory_channel\.py"  # of compiled graphs
 BUILD_LOCK = "the lock file of a torch extension build"
 
 # The wrapper around each function of torch.distributed, and what evidence/stacks.py makes of its
@@ -242,54 +189,7 @@ FUNCTIONS = (
     LibraryFunction(
         r"torch/distributed/rpc/internal\.py", r"_run_function", frozenset([Role.SERVES_WORKER])
     ),
-    # Ray
-    LibraryFunction(
-        _RAY_WORKER,
-        r"get_objects|get|wait",
-        frozenset([Role.AWAITS_ACTORS]),
-        locals="num_returns",
-        limit="timeout",
-    ),
-    LibraryFunction(_RAY_WORKER, r"init", locals="address"),
-    LibraryFunction(_RAY_CHANNEL, r"read|write", frozenset([Role.SPINS_FOR_OTHERS])),
-    LibraryFunction(
-        r"ray/util/placement_group\.py",
-        r"wait|placement_group|ready",
-        locals="bundles strategy",
-        limit="timeout_seconds",
-    ),
-    # inference servers, once they are ready
-    LibraryFunction(
-        r"vllm/v1/executor/multiproc_executor\.py",
-        r"worker_busy_loop",
-        frozenset([Role.SERVES_REQUESTS]),
-    ),
-    LibraryFunction(
-        r"vllm/v1/engine/core\.py",
-        r"run_busy_loop|_process_input_queue|_handle_shutdown",
-        frozenset([Role.SERVES_REQUESTS]),
-    ),
-    LibraryFunction(
-        r"sglang/srt/managers/scheduler\w*\.py",
-        r"(?:run_)?event_loop\w*",
-        frozenset([Role.SERVES_REQUESTS]),
-    ),
-    LibraryFunction(
-        r"sglang/srt/managers/scheduler\.py", r"run_scheduler_process", locals="tp_rank pp_rank"
-    ),
-    LibraryFunction(
-        r"sglang/srt/utils/\w+\.py",
-        r"wait_port_available",
-        frozenset([Role.AWAITS_PORT]),
-        locals="port port_name",
-        limit="timeout_s",
-    ),
-    LibraryFunction(
-        r"trl/extras/vllm_client\.py|trl/generation/vllm_client\.py",
-        r"check_server",
-        locals="url retry_interval",
-        limit="total_timeout",
-    ),
+    *ENGINE_FUNCTIONS,
     # what starts a rank: its number, where no environment tells it
     LibraryFunction(
         r"torch/multiprocessing/spawn\.py", r"_wrap|start_processes|spawn", locals="i nprocs"
@@ -342,6 +242,16 @@ FUNCTIONS = (
     ),
     LibraryFunction(
         r"httpcore2?/_backends/\w+\.py", r"connect_tcp|read|write", locals="host port timeout"
+    ),
+    LibraryFunction(
+        r"http/client\.py",
+        r"begin|getresponse|_read_status",
+        frozenset([Role.AWAITS_ANSWER, Role.ASKS_BY_HTTP]),
+    ),
+    LibraryFunction(
+        r"httpcore2?/_sync/http11\.py",
+        r"_receive_response_headers|_receive_event",
+        frozenset([Role.AWAITS_ANSWER, Role.ASKS_BY_HTTP]),
     ),
     LibraryFunction(
         r"socket\.py",

@@ -301,6 +301,18 @@ class TakenPort:
 
 
 @dataclass(frozen=True)
+class AskedServer:
+    """A server that a process asks again and again until it answers."""
+
+    url: str
+    is_here: bool  # its address is one of this machine; else nothing more is known
+    listens: bool = False  # somebody does at its port
+    # Who listens there; where nobody does, who was started to do so, as its command line says.
+    process: int | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class DeadWorker:
     """A process of Ray that ended and was not told to, as Ray's log has it: who reaped it keeps its
     exit status to itself.
@@ -399,6 +411,7 @@ class Look:
     oom_kills: int | None = None
     build: Build | None = None  # what it compiles
     taken_ports: tuple[TakenPort, ...] = ()
+    asked_server: AskedServer | None = None  # by its main thread
     ray: RayCluster | None = None  # of a rank that belongs to a cluster of Ray
     gpus: tuple[str, ...] = ()  # the device files of GPUs that it has open
     is_forked: bool = False  # and has begun no program since

@@ -63,8 +63,15 @@ _SERVERS = {
     "vllm": "API server",
     "sglang.launch_server": "SGLang's server",
     "sglang": "SGLang's server",
+    "tensorrt_llm.commands.serve": "TensorRT-LLM's server",
+    "trtllm-serve": "TensorRT-LLM's server",
 }
+# Console scripts that only serve, with the word `serve` after them or without.
+_ONLY_SERVE = frozenset(["trtllm-serve"])
 VLLM, SGLANG = "vLLM", "SGLang"
+# At which port one listens that is told none (vllm/entrypoints/openai/cli_args.py, sglang/srt/
+# server_args.py).
+_DEFAULT_PORTS = {VLLM: 8000, SGLANG: 30000}
 _FRAMEWORKS = {"vllm": VLLM, "sglang": SGLANG}  # by the package
 # The steps by which a rank of a server is known (rank/watched/known_calls.py).
 RANK_STEPS = ("server_worker", "scheduler_ready")
@@ -109,11 +116,18 @@ def find_framework(words: Sequence[str]) -> str:
     return _FRAMEWORKS.get(package, "")
 
 
+def find_default_port(words: Sequence[str]) -> int | None:
+    """Return the port at which the server that a command starts listens if nothing is said."""
+    return _DEFAULT_PORTS.get(find_framework(words))
+
+
 def _find_server_program(words: Sequence[str]) -> str:
     """Return the module or the console script of a server that a command names, else ""."""
     for at, word in enumerate(words[:_SERVER_WORDS]):
         module = word if at and words[at - 1] == "-m" else ""
-        script = word.rpartition("/")[2] if [*words[at + 1 : at + 2]] == ["serve"] else ""
+        script = word.rpartition("/")[2]
+        if script not in _ONLY_SERVE and [*words[at + 1 : at + 2]] != ["serve"]:
+            script = ""
         if (module or script) in _SERVERS:
             return module or script
     return ""
@@ -205,9 +219,19 @@ def is_service(words: Sequence[str]) -> bool:
     """Return whether a process, by its command line, serves Ray's cluster or is a worker without
     work: it runs no code of the job, and is never a rank.
     """
-    if any(is_service_program(word) for word in words[:_MOST_WORDS]):
+    if any(is_service_program(word) for word in words[:_MOST_WORDS]) or _starts_cluster(words):
         return True
     return bool(words) and bool(_SERVICE_TITLE.match(words[0].strip()))
+
+
+# With what a person starts a node of a cluster; with --block it stays above all that runs there.
+_RAY_PROGRAMS = ("ray", "ray.scripts.scripts")
+
+
+def _starts_cluster(words: Sequence[str]) -> bool:
+    first = [word.rpartition("/")[2] for word in words[:_SERVER_WORDS]]
+    at = next((n for n, word in enumerate(first) if word in _RAY_PROGRAMS), None)
+    return at is not None and [*words[at + 1 : at + 2]] == ["start"]
 
 
 def is_idle_worker(words: Sequence[str]) -> bool:

@@ -33,8 +33,8 @@ CAPTURE_VARIABLE = "HANGBISECT_CAPTURE"
 # The packages of the table of known calls (rank/watched/known_calls.py) that are not Python's own.
 PACKAGES = (
     *("accelerate", "datasets", "deepspeed", "huggingface_hub", "lightning", "lightning_fabric"),
-    *("mlflow", "mpi4py", "peft", "pytorch_lightning", "ray", "safetensors", "sglang"),
-    *("tensorboardX", "torch", "transformers", "vllm", "wandb"),
+    *("mlflow", "mpi4py", "openrlhf", "peft", "pytorch_lightning", "ray", "safetensors", "sglang"),
+    *("tensorboardX", "tensorrt_llm", "torch", "transformers", "trl", "verl", "vllm", "wandb"),
 )
 
 STEADY = 5  # training steps of one optimizer, after which a script has started

@@ -6,9 +6,11 @@ So is what the script that started the ranks has started besides and that has fa
 nobody has asked how it ended (a zombie, wait(2)): a helper that the ranks wait for in vain. And so
 is what had started the ranks itself and has failed, an engine above its workers.
 
-A stranger is none of these: a service of the machine's, or another job's. Whoever was started with
-a rank has a process above both, which is no front of ours and not init; what stands directly below
-that, on the way to it, is of the session (man 2 setsid) of that process, or of the rank's own way.
+A stranger is none of these: a service of the machine's, or another job's; but no stranger is who is
+connected to a rank in turn, as the engine that waits for the trainer's weights. Whoever was started
+with a rank has a process above both, which is no front of ours and not init; what stands directly
+below that, on the way to it, is of the session (man 2 setsid) of that process, or of the rank's own
+way.
 """
 
 from __future__ import annotations
@@ -28,7 +30,11 @@ from ..base.library_functions import Role, find_role
 from ..base.proc import list_pids, read_stat
 from ..base.process_facts import Look
 from ..base.process_roles import is_service
-from ..diagnosis.process.blocked_syscalls import list_awaited_pids, list_connected_pids
+from ..diagnosis.process.blocked_syscalls import (
+    list_awaited_pids,
+    list_clients,
+    list_connected_pids,
+)
 from ..diagnosis.process.frames import runs_job_code
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
@@ -59,7 +65,11 @@ class ProcessesBeside:
             for pid in sorted(_list_awaited(look, is_alone)):
                 if pid in known or pid in asked or pid in self._strangers:
                     continue
-                if was_started_with(rank, pid) or has_spawned(rank, pid):
+                if (
+                    was_started_with(rank, pid)
+                    or has_spawned(rank, pid)
+                    or is_asked_in_turn(look, pid)
+                ):
                     asked[pid] = rank
                 else:
                     self._strangers.add(pid)
@@ -185,6 +195,15 @@ def was_started_with(rank: int, pid: int) -> bool:
         return beside in (os.getsid(ours[ours.index(common) - 1]), os.getsid(common))
     except OSError:
         return False
+
+
+def is_asked_in_turn(look: Look, pid: int) -> bool:
+    """Return whether process `pid`, or what it has started, has connected to a port at which the
+    process of a look listens: the engine of a trainer is in the group for the weights, which the
+    trainer serves, though it is a job of its own.
+    """
+    clients = {client for one in list_clients(look) for client in one.peer_pids}
+    return bool(clients) and bool(clients & {pid, *descendants([pid])})
 
 
 def meet_one_another(looks: Mapping[int, Look], pids: Collection[int]) -> bool:

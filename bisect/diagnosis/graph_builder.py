@@ -37,6 +37,7 @@ from .process.process_snapshot import (
     merge_looks,
     put_thread_first,
 )
+from .process.request_waits import answers_by_main_thread, waits_for_an_answer
 from .rank_connections import find_closed_circle
 from .rank_waits import RankWait
 from .served_ranks import PLACE as CONNECTIONS
@@ -214,8 +215,9 @@ class ProcessEdges:
         hard = process.view.call_name in CHILD_WAIT_CALLS
         shows = _add_what_else(_format_process_place(process.view), process, wait)
         # Of two actors of Ray the source says which one the other asks.
-        likely = _asks_an_actor(process.view, wait)
-        if likely:
+        asks_an_actor = _asks_an_actor(process.view, wait)
+        likely = asks_an_actor or self._is_answered_by_main_thread(process.view, wait, awaited)
+        if asks_an_actor:
             shows = f"{shows}, for {wait.detail or wait.process}"
         self._drawing.link(process.name, child, "process", shows, hard=hard, likely=likely)
 
@@ -241,6 +243,8 @@ class ProcessEdges:
         likely = kind == "lock" and wait.pid is not None and not wait.what
         own = ProcessId(process.facts.host, process.view.look.pid)
         likely = likely or (kind == "peer" and {own, other} <= self._closed)
+        if kind == "peer":
+            likely = likely or self._is_answered_by_main_thread(process.view, wait, other)
         hard = other is not None and not likely and (kind == "lock" or writes)
         shows = ""
         if kind in ("peer", "store"):
@@ -256,6 +260,17 @@ class ProcessEdges:
             self._drawing.link(thing, who, wait.kind, shows, hard=hard, likely=likely)
             if kind == "lock":
                 self._threads_with(thing, other, who, called, process.thread)
+
+    def _is_answered_by_main_thread(
+        self, view: ProcessSnapshot, wait: Wait, other: ProcessId | None
+    ) -> bool:
+        """Return whether a process waits for an answer that only the main thread of `other` gives,
+        which is where the edges of that one begin.
+        """
+        if other not in self._looks or not waits_for_an_answer(view, wait):
+            return False
+        answers = merge_looks(self._looks[other][1])
+        return answers is not None and answers_by_main_thread(view, answers)
 
     def _is_for_main_thread(self, process: _Process, other: ProcessId | None) -> bool:
         """Return whether nobody but the main thread of `other` can take what a process sends over a

@@ -51,6 +51,7 @@ _PROVING = {
     ),
     "each waits for the next, and the last one for the first": (
         *("deadlock", "self-deadlock", "lock-order", "pool-waits-for-itself"),
+        "answer-after-weights",
         *("import-deadlock", "loader-deadlock", "metric-lock", "server-asks-itself"),
         "loop-waits-for-itself",
     ),

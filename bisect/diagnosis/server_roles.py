@@ -27,7 +27,9 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
     alike = next((role for role in known.values() if role.is_rank), None)
     if alike is not None and all({k for k, _ in r.numbers} == {"TP"} for r in known.values()):
         for one in ranks:
-            if isinstance(one.rank, int) and one.rank not in found:
+            # What has words of its own is another program: the trainer beside its server.
+            is_another = bool(one.looks and one.looks[-1].command)
+            if isinstance(one.rank, int) and one.rank not in found and not is_another:
                 name = re.sub(r"\d+$", str(one.rank), alike.name)
                 found[one.rank] = name + _inside(alike, engines)
     # Whose number nobody knows goes by its own title, or by its program where others run another.

@@ -20,6 +20,7 @@ from ..base.library_functions import POLLING_THREADS
 from ..base.masking import mask_command
 from ..base.proc import Stat, is_forked_only, read_stat
 from ..base.process_facts import (
+    AskedServer,
     AwaitedFile,
     Build,
     Descriptor,
@@ -36,6 +37,7 @@ from ..base.process_facts import (
 )
 from ..base.process_roles import name_server_process
 from . import builds, descriptors, kernel, lock_and_log_files, stacks, syscall_arguments
+from .asked_servers import find_asked_servers
 from .awaited_files import find_awaited_files
 from .event_loops import LIMIT, LoopTasks, read_loop_tasks, runs_readable_loop
 from .native_callers import find_caller, read_code_maps
@@ -96,6 +98,7 @@ class PartialLook:
     build: Build | None = None
     ray: RayCluster | None = None
     taken_ports: tuple[TakenPort, ...] = ()
+    asked_server: AskedServer | None = None
     missing: list[str] = field(default_factory=list)
 
 
@@ -244,7 +247,9 @@ async def take_looks(
         *(_look_at_process(target, machine, native, end, slots, resume) for target in targets)
     )
     await machine
-    await find_other_ends([target.pid for target in targets], found, end)
+    pids = [target.pid for target in targets]
+    await find_other_ends(pids, found, end)
+    await find_asked_servers(pids, found, end)
     return [_build_look(target, one) for target, one in zip(targets, found, strict=True)]
 
 
@@ -469,6 +474,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         build=found.build,
         ray=found.ray,
         taken_ports=found.taken_ports,
+        asked_server=found.asked_server,
         gpus=descriptors.list_gpus(found.links),
         is_forked=is_forked_only(about),
     )

@@ -50,6 +50,7 @@ def complete_look(before: Look, after: Look) -> Look:
         stale_locks=after.stale_locks or before.stale_locks,
         awaited_files=after.awaited_files or before.awaited_files,
         taken_ports=after.taken_ports or before.taken_ports,
+        asked_server=after.asked_server or before.asked_server,
         dump=format_stacks(after.pid, after.command or (after.name,), threads),
     )
 

@@ -167,6 +167,15 @@ def test_processes_that_a_person_names_are_one_job_of_unknown_ranks() -> None:
     assert job.world == 2
 
 
+def test_of_two_jobs_with_the_same_numbers_the_first_one_keeps_its_own() -> None:
+    (trainer,) = jobs(*torchrun())
+    (server,) = jobs(*torchrun())
+    apart = tuple(replace(rank, pid=rank.pid + 500) for rank in server.ranks)
+    both = join_jobs([trainer, replace(server, ranks=apart)])
+    assert [rank.number for rank in both.ranks] == [0, 1, None, None]
+    assert {rank.pid for rank in both.ranks[:2]} == {rank.pid for rank in trainer.ranks}
+
+
 def test_programs_that_one_shell_started_side_by_side_are_one_job_where_that_is_asked_for() -> None:
     """`python rollout.py & python train.py`: neither is the job alone, and neither has a number."""
     known = table(

@@ -357,3 +357,15 @@ def test_the_handler_of_grpc_that_stands_still_is_shown_in_place_of_who_waits_fo
     shown = put_stuck_request_first(one)
     assert shown.threads[0].frames[0].name == "score"
     assert shown.main is shown.threads[0]
+
+
+def test_a_stranger_that_is_connected_to_the_rank_in_turn_is_looked_at() -> None:
+    """The engine of a trainer, which was started in another session: its worker is in the group."""
+    with started() as (rank, _, _, _, apart, worker):
+        listens = Socket(8, "tcp", "127.0.0.1:51216", state="LISTEN")
+        joined = replace(listens, inode=9, peer="127.0.0.1:4", state="ESTABLISHED")
+        joined = replace(joined, peer_pids=(worker,))
+        one = asks(rank, apart)
+        assert ProcessesBeside().find([(rank, one)], {rank}) == {}
+        one = replace(one, sockets=(*one.sockets, listens, joined))
+        assert {apart, worker} <= {*ProcessesBeside().find([(rank, one)], {rank})}

@@ -69,6 +69,34 @@ BUFFERS = look(
     "Module._call_impl SP/torch/nn/modules/module.py:1789",
     "forward train.py:26",
 )
+IN_ACTOR = ("run_method SP/ray/_private/worker.py:99",)
+TRL = look(
+    "Socket.readinto STD/socket.py:706",
+    "post SP/requests/api.py:134",
+    "VLLMClient.init_communicator SP/trl/generation/vllm_client.py:760",
+    "VLLMGeneration._init_vllm SP/trl/generation/vllm_generation.py:309",
+    "<module> train.py:7",
+    call="recvfrom",
+)
+VERL = look(
+    "get SP/ray/_private/worker.py:2800",
+    "RayResourcePool.get_placement_groups SP/verl/single_controller/ray/base.py:160",
+    "RayWorkerGroup._init_with_resource_pool SP/verl/single_controller/ray/base.py:555",
+    "<module> train.py:7",
+    call="epoll_wait",
+)
+OPENRLHF = look(
+    "PyNcclCommunicator._init_comm SP/vllm/distributed/device_communicators/pynccl.py:180",
+    "stateless_init_process_group SP/openrlhf/utils/distributed_util.py:27",
+    "WorkerWrap.init_process_group SP/openrlhf/trainer/ray/vllm_worker_wrap.py:20",
+    *IN_ACTOR,
+)
+TENSORRT = look(
+    "poll SP/tensorrt_llm/executor/ipc.py:99",
+    "GenerationExecutorProxy._start_executor_workers SP/tensorrt_llm/executor/proxy.py:330",
+    "<module> serve.py:7",
+    call="poll",
+)
 UNKNOWN_LIBRARY = look("low SP/acme/io.py:1", "Client.open SP/acme/api.py:2", "step train.py:3")
 NVIDIA_SMI = look(
     "Popen.communicate STD/subprocess.py:1209",
@@ -101,6 +129,14 @@ def call_of(seen_there: Look, announced: str = "") -> str:
         (CALLBACK_MEETS, "torch.distributed.barrier", "callbacks"),
         (DECORATED, "huggingface_hub.hf_hub_download", "hub"),
         (PROXY, "acme.data.Dataset.map", "fit"),
+        (TRL, "trl.VLLMClient.init_communicator", "strategy"),
+        (VERL, "verl.RayResourcePool.get_placement_groups", "launcher"),
+        (OPENRLHF, "openrlhf.WorkerWrap.init_process_group", "strategy"),
+        (
+            TENSORRT,
+            "tensorrt_llm.executor.GenerationExecutorProxy._start_executor_workers",
+            "launcher",
+        ),
         (UNKNOWN_LIBRARY, "acme.api.Client.open", "fit"),
         (NVIDIA_SMI, "subprocess.run", "fit"),
         (MAKEDIRS, "os.makedirs", "fit"),

@@ -276,3 +276,9 @@ def test_a_task_of_ray_and_the_program_that_it_has_started_read_from_each_other(
     assert verdict.ranks.culprit == (UnknownRank("n01", 301),)
     assert verdict.cause is not None
     assert verdict.cause.id == "deadlock"
+
+
+def test_the_ranks_of_a_trainer_are_no_workers_of_the_server_beside_them() -> None:
+    trainer = rank(0, look("post SP/requests/api.py:134", command=("python", "train.py"), pid=50))
+    worker = replace(waits_for_the_engine(0), rank=UnknownRank("n01", 77))
+    assert find_roles([trainer, worker]) == {worker.rank: "Worker_TP0"}

@@ -98,6 +98,10 @@ def test_the_file_stands_on_the_command_line(command: tuple[str, ...], file: str
         ("/sp/torch/_inductor/compile_fx.py", "compile_fx_inner", "torch.compile"),
         ("/sp/torch/_inductor/output_code.py", "__call__", ""),  # what is compiled already
         ("/sp/triton/runtime/jit.py", "run", ""),
+        ("/sp/triton/runtime/autotuner.py", "_bench", "Triton's autotuner"),
+        ("/sp/triton/runtime/autotuner.py", "run", ""),  # what is tuned already
+        ("/sp/flashinfer/autotuner/autotuner.py", "choose_one", "FlashInfer's autotuner"),
+        ("/sp/flashinfer/autotuner/autotuner.py", "search_cache", ""),
         ("/home/ada/train.py", "compile", ""),
     ],
 )

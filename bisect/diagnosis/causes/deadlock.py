@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from ...base.identity import name_rank
+from ...base.library_functions import Role, find_role
+from ..process.process_snapshot import merge_looks
+from ..process.public_calls import awaits_server_of_store
 from ..wait_graph import Ring
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .network import serves_one_connection
@@ -81,7 +85,56 @@ def _closed_by_a_child(scene: Scene) -> Found | None:
     return Found(f"the child uses {pipes[0]}, whose other end is in the ring") if pipes else None
 
 
+def _asks_who_waits_for_it(scene: Scene) -> Found | None:
+    """A rank waits for the answer to a request by HTTP, and the server, or a worker of it, waits
+    for what this rank is to send it over another connection.
+    """
+    ring = find_ring(scene)
+    asks = find_role(scene.frames, Role.ASKS_BY_HTTP) if ring is not None else None
+    if ring is None or asks is None or scene.graph is None or scene.subject is None:
+        return None
+    own = name_rank(scene.subject.rank)
+    peers = [edge for edge in ring.edges if scene.graph.nodes[edge.target].kind == "peer"]
+    asked = next((edge.target for edge in peers if edge.source == own), None)
+    heard = {edge.source for edge in ring.edges if edge.target == own} - {asked}
+    back = next((edge for edge in peers if edge.target in heard), None)
+    if asked is None or back is None or not _waits_for_weights(scene, back.source):
+        return None
+    trust = 1.0 if ring.sure else _TRUST_IN_FRAMES
+    words = f"it waits for the answer of {asked}, and {back.source} for what it is to send over"
+    return Found(f"{words} {back.target}", {"server": asked, "who": back.source}, trust)
+
+
+def _waits_for_weights(scene: Scene, name: str) -> bool:
+    """Return whether a process of the graph waits for what the first of a small group sends."""
+    process = scene.graph.nodes[name].process if scene.graph is not None else None
+    rank = scene.graph.nodes[name].rank if scene.graph is not None else None
+    for facts in scene.ranks:
+        for looks in (facts.looks, *facts.children):
+            is_it = bool(looks) and process is not None and looks[-1].pid == process.pid
+            is_rank = looks is facts.looks and facts.rank == rank and process is None
+            view = merge_looks(looks) if is_it or is_rank else None
+            if view is not None and awaits_server_of_store(view):
+                return True
+    return False
+
+
 CAUSES = (
+    KnownCause(
+        id="answer-after-weights",
+        title="a trainer and its server wait for one another",
+        signs=(need(_waits_in_a_ring, 0.9), need(_asks_who_waits_for_it, 0.8)),
+        why="The server at {server} answers once it has what the trainer sends next, and the "
+        "trainer sends it once the server has answered: {who} waits for that. Requests that make "
+        "the engine join a group, or receive weights, take part in it.",
+        avoid=(
+            "make the request in a thread, and send meanwhile, as TRL's `update_named_params` and "
+            "vLLM's `run_trainer_rendezvous` do",
+            "have all ranks of the trainer do their own collectives before the request or after "
+            "it, not between the request and what is sent",
+        ),
+        references=("huggingface/trl#6797", "huggingface/trl#7103"),
+    ),
     KnownCause(
         id="deadlock",
         title="a deadlock: each waits for the next, the last one for the first",

@@ -1,5 +1,5 @@
 """Runtimes besides torch.distributed: MPI that is asked for although nobody started the ranks with
-it; engines of vLLM that wait for their workers.
+it; inference servers that wait for their workers, or that are waited for and are not there.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import re
 from ...base.launchers import DIALECTS
 from ...base.native_code import CODE_OF_MPI
 from ...base.process_facts import Look
+from ..process.blocked_syscalls import SLEEP_CALLS
+from ..process.blocking_reason import describe_asked
 from ..process.frames import format_frame, format_innermost_frame
 from ..process.spin_waits import find_mpi_call
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
@@ -147,6 +149,24 @@ def _port_is_taken(scene: Scene) -> Found | None:
     return Found(f"{who} listens at port {taken.port}", {"who": who, "port": str(taken.port)})
 
 
+def _asks_a_server(scene: Scene) -> Found | None:
+    """It asks an address again and again until a server answers there, and none does."""
+    asked = scene.view.look.asked_server if scene.view is not None else None
+    if asked is None or scene.call not in SLEEP_CALLS:
+        return None
+    who = f"{asked.name} (pid {asked.process})" if asked.process is not None else "the server"
+    words = f"it asks {describe_asked(asked)}"
+    return Found(words, {"url": asked.url, "who": who}, doubtful=not asked.is_here)
+
+
+def _nobody_listens_there(scene: Scene) -> Found | None:
+    """No socket of this machine listens at the port that it asks."""
+    asked = scene.view.look.asked_server if scene.view is not None else None
+    if asked is None or not asked.is_here or asked.listens:
+        return None
+    return Found("no socket of this machine listens at that port")
+
+
 def _its_address_is_anothers(scene: Scene) -> Found | None:
     """A process listens at the path of a Unix socket, to which nobody is connected, and another one
     listens at the same path with a connection there.
@@ -230,6 +250,22 @@ SERVER_CAUSES = (
             "https://docs.vllm.ai/en/latest/serving/data_parallel_deployment/",
             "vllm-project/vllm#44878",
         ),
+    ),
+    KnownCause(
+        id="server-not-up",
+        title="the server that is asked is not up",
+        signs=(need(_asks_a_server, 0.6), also(_nobody_listens_there, 0.5)),
+        why="It asks {url} again and again until its time limit is over. A server listens once it "
+        "has loaded its model; one that was not started, has died, or was given another port or "
+        "host never does.",
+        avoid=(
+            "look whether {who} lives, what it printed last, and what it waits for itself: attach "
+            "to its pid",
+            "`curl -m 5 {url}` on the machine of the trainer: the same host and port as the server "
+            "was started with (0.0.0.0 is no address of another machine)",
+            "a longer limit, where it only loads for long: GRPOConfig(vllm_server_timeout=...)",
+        ),
+        references=("huggingface/trl#3925", "huggingface/trl#3736"),
     ),
     KnownCause(
         id="vllm-workers",

@@ -231,6 +231,24 @@ def find_queue_wait(
     return replace(chosen, kind=kind, others=others)
 
 
+def is_for_client(wait: Wait, look: Look) -> bool:
+    """Return whether a wait is for who has connected to a port at which the process listens: it
+    asks for something, and a server that has a queue to its own workers waits for these.
+    """
+    return wait.kind == "socket" and any(one.peer == wait.what for one in list_clients(look))
+
+
+def list_clients(look: Look) -> list[Socket]:
+    """Return the connections that came to the ports at which a process listens."""
+    ports = {port_of(one.local) for one in look.sockets if one.state == "LISTEN"} - {""}
+    return [
+        one
+        for one in look.sockets
+        if one.state == "ESTABLISHED" and one.family.startswith("tcp")
+        if port_of(one.local) in ports
+    ]
+
+
 def find_folder_wait(call: Syscall | None, place: str) -> Wait | None:
     """Return the wait for what happens in a folder, where a call names inotify's descriptors alone
     (inotify(7)); `place`: of the call, in words.

@@ -23,7 +23,7 @@ from ...base.lock_polls import (
     find_told_lock_path,
 )
 from ...base.masking import MASK
-from ...base.process_facts import AwaitedFile, FileLock, Look
+from ...base.process_facts import AskedServer, AwaitedFile, FileLock, Look
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from ...base.words import format_seconds
@@ -43,6 +43,7 @@ from .blocked_syscalls import (
     find_outward_socket,
     find_queue_wait,
     format_others,
+    is_for_client,
     list_readers,
     make_socket_wait,
     read_wanted_child,
@@ -65,7 +66,7 @@ from .loop_waits import (
 )
 from .pipe_writers import choose_awaited, list_ends_among
 from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
-from .public_calls import find_group_wait
+from .public_calls import awaits_server_of_store, find_group_wait
 from .spin_waits import find_gpu_call, find_gpu_line
 from .thread_waits import find_futex_wait, find_gil_wait
 
@@ -233,6 +234,27 @@ def _find_port_wait(view: ProcessSnapshot) -> Wait | None:
     return Wait("socket", f"{what}{who}", taken.holder, taken.holder_name or None, what=what)
 
 
+def _find_server_wait(view: ProcessSnapshot) -> Wait | None:
+    """Return the wait for a server that is asked again and again, None if none is."""
+    asked = view.look.asked_server
+    if asked is None:
+        return None
+    return Wait("socket", describe_asked(asked), asked.process, asked.name or None, what=asked.url)
+
+
+def describe_asked(asked: AskedServer) -> str:
+    """Return in words who listens at the address of a server that is asked again and again."""
+    who = f"{asked.name} (pid {asked.process})" if asked.process is not None else ""
+    if not asked.is_here:
+        return f"{asked.url}, on another machine: who listens there is not known here"
+    if asked.listens:
+        return (
+            f"{asked.url}, at which {who or 'somebody'} listens and does not say that it is ready"
+        )
+    started = f"; {who} was started to listen there" if who else ""
+    return f"{asked.url}, at which nobody listens{started}"
+
+
 def _first_path(view: ProcessSnapshot) -> str:
     return next((d.path for d in (view.call.descriptors if view.call else ())), "")
 
@@ -319,6 +341,9 @@ def _find_syscall_wait(
         ends = list_ends_among(descriptors, named.what, set(pids))
         chosen = _choose_among(ends, family, around, depth)
         named = named if chosen is None else replace(named, pid=chosen.pid)
+    if named is not None and runs_event_loop(view) and is_for_client(named, view.look):
+        mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
+        named = find_queue_wait(view.call, view.look, pids, mine) or named
     if named is None and name in POLL_CALLS | TRANSFER_CALLS:
         mine = around.table.awaited_by.get(ProcessId(around.facts.host, view.look.pid), ())
         queue = find_queue_wait(view.call, view.look, pids, mine)
@@ -355,7 +380,7 @@ def _make_sleep_wait(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) ->
         view.call is None or not view.call.signals or signal.SIGCHLD in view.call.signals
     )
     helper = find_polled_helper(view, family) if is_of_children else None
-    return helper or Wait(
+    return (helper or _find_server_wait(view)) or Wait(
         "sleep", " in ".join(filter(None, (view.call_name, format_innermost_frame(view.frames))))
     )
 
@@ -379,7 +404,7 @@ def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) ->
     """Return a store wait if `wait` is for the server of the job's own TCPStore, or of any that a
     thread of torch's serves in another process of the job.
     """
-    if wait.kind != "socket":
+    if wait.kind != "socket" or awaits_server_of_store(view):
         return None
     port = around.store_port
     peer = wait.detail.partition(" ")[0]

@@ -11,9 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...base.process_facts import AsyncTask, Look
+from ...base.process_facts import AsyncTask, Look, waits_at_queue
 from ...base.verdict_facts import Wait
-from .blocked_syscalls import POLL_CALLS, is_fed_by_itself, make_descriptor_wait
+from .blocked_syscalls import (
+    POLL_CALLS,
+    is_fed_by_itself,
+    is_for_client,
+    make_descriptor_wait,
+)
 from .frames import format_frame, format_innermost_frame, frame_owner
 from .helper_processes import find_unread_child
 from .process_snapshot import ProcessSnapshot
@@ -88,6 +93,8 @@ def note_alternatives(wait: Wait, view: ProcessSnapshot, family: Sequence[int]) 
         return wait
     own = {wait.pid, view.look.pid}
     found = [one for one in _list_other_waits(wait, view, family) if one.pid not in own]
+    if waits_at_queue(view.call, view.look.kernel) and not is_for_client(wait, view.look):
+        found = [one for one in found if not is_for_client(one, view.look)]
     pids = tuple(dict.fromkeys(one.pid for one in found if one.pid is not None))
     return replace(wait, others=pids, is_for_any=True) if found else wait
 

@@ -234,9 +234,60 @@ ENTRY_POINTS = (
         telling=True,
     ),
     EntryPoint(
+        r"trl/(?:extras|generation|experimental/async_grpo)/vllm_client\.py",
+        "check_server|wait_for_server_ready",
+        "trl.VLLMClient.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
         r"trl/(?:extras|generation)/vllm_client\.py",
-        "check_server",
-        "trl.VLLMClient.check_server",
+        r"init_communicator|update_named_params|update_model_params|generate|chat",
+        "trl.VLLMClient.{name}",
+        "strategy",
+        telling=True,
+    ),
+    EntryPoint(
+        r"vllm/distributed/utils\.py",
+        r"create|broadcast_obj|recv_obj|all_gather_obj|barrier",
+        "vllm.{class}.{name}",
+        "strategy",
+        stage=True,
+    ),
+    EntryPoint(
+        r"verl/(?:single_controller/ray|checkpoint_engine)/base\.py",
+        r"get_placement_groups|execute_(?:all|rank_zero)\w*|build_process_group|update_weights",
+        "verl.{class}.{name}",
+        "launcher",
+        telling=True,
+        meets=True,
+    ),
+    EntryPoint(
+        r"verl/workers/rollout/sglang_rollout/http_server_engine\.py",
+        "launch_server_process",
+        "verl.{name}",
+        "launcher",
+        telling=True,
+    ),
+    EntryPoint(
+        r"openrlhf/trainer/ray/\w+\.py",
+        r"_init_vllm_sync_group|broadcast_to_vllm|create_vllm_engines|_initiate_actors",
+        "openrlhf.{name}",
+        "strategy",
+        telling=True,
+        meets=True,
+    ),
+    EntryPoint(
+        r"openrlhf/trainer/ray/vllm_worker_wrap\.py",
+        r"init_process_group|update_weight\w*",
+        "openrlhf.{class}.{name}",
+        "strategy",
+        stage=True,
+    ),
+    EntryPoint(
+        r"tensorrt_llm/executor/(?:rpc_)?proxy\.py",
+        r"_start_executor_workers|setup_engine_remote|submit",
+        "tensorrt_llm.executor.{class}.{name}",
         "launcher",
         telling=True,
     ),
@@ -350,13 +401,25 @@ def find_group_wait(view: ProcessSnapshot) -> GroupWait | None:
     if view.state in ("D", "T", "t", "Z"):
         return None
     python = next((f for f in view.frames if not f.native and not _OPERATORS.search(f.file)), None)
-    if python is None:
+    if python is None or awaits_server_of_store(view):
         return None
     native = _group_wait_by_native(view)
     by_frame = _group_wait_by_frame(python, view)
     if by_frame == "construction" or native is None:
         return by_frame or ("store" if _asks_own_server(python, view) else None)
     return native
+
+
+def awaits_server_of_store(view: ProcessSnapshot) -> bool:
+    """Return whether a process waits for what rank 0 of a small group puts into the store that it
+    serves itself: for that process alone, at the other end of the connection.
+    """
+    frame = next((one for one in view.frames if not one.native), None)
+    if frame is None or not has_role(frame.file, frame.name, Role.AWAITS_SOURCE):
+        return False
+    connected = [one.socket for one in (view.call.descriptors if view.call else ())]
+    is_known = any(one is not None and one.peer_pids for one in connected)
+    return is_known and dict(frame.locals).get("src") == "0"
 
 
 def _asks_own_server(frame: Frame, view: ProcessSnapshot) -> bool:

@@ -38,6 +38,14 @@ _STARTS = re.compile(r"(python|torchrun|accelerate|deepspeed|mpirun|srun|uv|cond
 _CLOSED = {"I": "reads no variables", "E": "reads no variables", "S": "runs no start-up files"}
 
 
+_OF_RAYS_SUPERVISOR = (
+    "ray job submit: Ray's job supervisor starts the driver, below the cluster's head, with other "
+    "variables; from here only ray itself is seen. Put the watch behind the dashes: ray job submit "
+    "... -- hangbisect run -- COMMAND. Where the head is on this machine, hangbisect attach finds "
+    "the driver and its actors."
+)
+
+
 def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.environ) -> str:
     """Return, in a sentence with the next step, why the ranks of a command may not be reached by
     variables; "" where nothing speaks against it. `environ` is that in which it is started.
@@ -46,6 +54,8 @@ def why_unreached(command: Sequence[str], environ: Mapping[str, str] = os.enviro
         name, words = os.path.basename(word), command[at + 1 :]
         if said := _explain_elsewhere(name, words) or _explain_slurm(name, word, words, environ):
             return said
+        if name == "ray" and [*words[:2]] == ["job", "submit"]:
+            return _OF_RAYS_SUPERVISOR
         launcher = find_typed_launcher(name)
         if launcher.passing and (flag := find_hosts_flag(launcher, words)):
             return (

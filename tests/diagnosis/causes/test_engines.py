@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hangbisect.base.process_facts import Descriptor, Socket, TakenPort
+from hangbisect.base.process_facts import AskedServer, Descriptor, Socket, TakenPort
 
 from ..made_up import job, look, rank
 from .scenes import Facts, Shows, causes_of, with_locals
@@ -47,6 +47,23 @@ def port_taken() -> Facts:
     return waits_for_port(TakenPort(30000, 4711, "scheduler TP0"))
 
 
+URL = "http://localhost:8000/health"
+
+
+def asks_for_server(asked: AskedServer | None, call: str = "clock_nanosleep") -> Facts:
+    waits = look(
+        "check_server SP/trl/generation/vllm_client.py:301",
+        "__init__ SP/trl/trainer/grpo_trainer.py:1107",
+        call=call,
+        asked_server=asked,
+    )
+    return job(world=1), [rank(0, waits)]
+
+
+def server_not_up() -> Facts:
+    return asks_for_server(AskedServer(URL, is_here=True, process=4711, name="API server"))
+
+
 def fronts(*, taker: int = 8, client: str = "ESTABLISHED") -> Facts:
     """A supervisor reads the ready pipe of a front, whose path another front has bound too."""
     path = "/tmp/answers.sock"
@@ -84,6 +101,7 @@ SHOWS: Shows = {
     "address-taken-over": fronts,
     "engine-elsewhere-missing": engine_elsewhere,
     "port-taken": port_taken,
+    "server-not-up": server_not_up,
     "vllm-workers": vllm_workers,
 }
 
@@ -122,3 +140,22 @@ def test_an_engine_of_its_own_that_has_not_come_is_no_other_nodes() -> None:
         assert "engine-elsewhere-missing" not in found
         assert "vllm-workers" in found
     assert "vllm-workers" not in causes_of(engine_elsewhere())
+
+
+def test_who_was_started_to_listen_where_nobody_does_is_named() -> None:
+    (cause,) = [one for one in causes_of(server_not_up()).values() if one.id == "server-not-up"]
+    assert "nobody listens; API server (pid 4711) was started to listen there" in cause.matched[0]
+    assert "look whether API server (pid 4711) lives" in cause.avoid[0]
+
+
+def test_of_a_server_on_another_machine_it_is_a_guess_that_it_is_not_up() -> None:
+    away = asks_for_server(AskedServer("http://engine-0:8000/health", is_here=False))
+    (cause,) = [one for one in causes_of(away).values() if one.id == "server-not-up"]
+    assert cause.level == "guess"
+    assert "on another machine" in cause.matched[0]
+
+
+def test_one_that_reads_an_answer_does_not_wait_for_a_server_to_come_up() -> None:
+    asked = AskedServer(URL, is_here=True, listens=True)
+    assert "server-not-up" not in causes_of(asks_for_server(asked, "recvfrom"))
+    assert "server-not-up" not in causes_of(asks_for_server(None))

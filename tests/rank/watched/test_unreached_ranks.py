@@ -45,6 +45,10 @@ def test_what_passes_variables_on_needs_no_word(command: str) -> None:
             "in front of the command inside",
         ),
         ("ssh n2 torchrun train.py", "the other machine has variables of its own"),
+        (
+            "ray job submit --working-dir . -- python driver.py",
+            "ray job submit ... -- hangbisect run -- COMMAND",
+        ),
         ("python -I train.py", "python -I reads no variables"),
         ("torchrun --no-python python3 -uE train.py", "python3 -E reads no variables"),
         ("python -X dev -S train.py", "python -S runs no start-up files"),

@@ -11,3 +11,7 @@ An API server starts EngineCore, that starts a worker for each rank of tensor pa
 import torch as torch  # as env_override.py does, in every process
 
 from vllm.entrypoints.llm import LLM as LLM
+from vllm.outputs import RequestOutput as RequestOutput
+from vllm.sampling_params import SamplingParams as SamplingParams
+
+__version__ = "0.31.0"  # the last that TRL 1.16 takes without a warning

@@ -1,5 +1,6 @@
 """A stand-in of vllm/v1/engine/core.py."""
 
+import json
 import queue
 import signal
 import threading
@@ -71,7 +72,16 @@ class EngineCoreProc(EngineCore):
 
     def _process_input_queue(self):
         request = self.input_queue.get()
-        self.output_queue.put(self.model_executor.execute_model(request))
+        self.output_queue.put(self._handle_client_request(request))
+
+    def _handle_client_request(self, request):
+        if not request.startswith("UTILITY"):
+            return self.model_executor.execute_model(request)
+        method, *args = json.loads(request.removeprefix("UTILITY"))
+        return getattr(self, method)(*args)
+
+    def collective_rpc(self, method, kwargs):
+        return self.model_executor.collective_rpc(method, *kwargs.values())
 
     def process_input_sockets(self, address, ready_event):
         with zmq.Context() as context, context.socket(zmq.DEALER) as input_socket:

@@ -1,6 +1,9 @@
 """A stand-in of vllm/v1/engine/core_client.py."""
 
+import json
+
 import zmq
+import zmq.asyncio
 
 from vllm.utils import get_open_zmq_ipc_path
 from vllm.v1.engine.utils import launch_core_engines
@@ -35,7 +38,19 @@ class MPClient(EngineCoreClient):
 
 
 class AsyncMPClient(MPClient):
-    pass
+    def __init__(self, vllm_config):
+        super().__init__(vllm_config)
+        self.async_output_socket = None
+
+    async def collective_rpc_async(self, method, kwargs):
+        return await self.call_utility_async("collective_rpc", method, kwargs)
+
+    async def call_utility_async(self, method, *args):
+        if self.async_output_socket is None:
+            self.async_output_socket = zmq.asyncio.Socket.shadow(self.output_socket.underlying)
+        request = json.dumps([method, *args]).encode()
+        self.input_socket.send_multipart([self.identity, b"UTILITY" + request])
+        return await self.async_output_socket.recv()
 
 
 class SyncMPClient(MPClient):

@@ -6,6 +6,7 @@ from vllm.distributed.parallel_state import (
     init_distributed_environment,
     tensor_model_parallel_all_reduce,
 )
+from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 from vllm.model_executor.warmup.kernel_warmup import kernel_warmup
 from vllm.utils import remote_code
@@ -19,6 +20,7 @@ class Worker:
         self.rank = rank
         self.distributed_init_method = distributed_init_method
         self.model_runner = GPUModelRunner(vllm_config, rank)
+        self.weight_transfer_engine = NCCLWeightTransferEngine(rank)
 
     def init_device(self):
         torch.set_num_threads(1)
@@ -41,6 +43,12 @@ class Worker:
         kernel_warmup(self)
         if not self.vllm_config.enforce_eager:
             self.model_runner.capture_model()
+
+    def init_weight_transfer_engine(self, init_info):
+        self.weight_transfer_engine.init_transfer_engine(init_info)
+
+    def update_weights(self, update_info):
+        self.weight_transfer_engine.receive_weights(update_info)
 
     def execute_model(self, request):
         return request

@@ -1,0 +1,5 @@
+"""A stand-in of vllm/outputs.py."""
+
+
+class RequestOutput:
+    pass

@@ -1,0 +1,9 @@
+"""A stand-in of vllm/sampling_params.py."""
+
+
+class SamplingParams:
+    pass
+
+
+class StructuredOutputsParams:
+    pass
