@@ -145,6 +145,41 @@ def test_all_look_when_the_clock_of_one_runs_out_and_all_hear_one_answer() -> No
     run(test())
 
 
+def test_once_all_nodes_have_ended_well_all_hear_one_answer_and_one_that_has_left_counts() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(4)]
+            await until(lambda: all(one.is_led for one in nodes))
+            well = {"verdict": replace(report_of(join_of(0)).verdict, outcome="ok")}
+            for number in (3, 1, 0):
+                nodes[number].report(report_of(join_of(number), **well), [rank(number)])
+            await nodes[3].leave("its ranks have ended")
+            await until(lambda: made.lead._peers["3"].channel is None)
+            assert made.judged == []  # the ranks of one still run
+            nodes[2].report(report_of(join_of(2), **well), [rank(2)])
+            heard = [await one.wait_for_judgement() for one in nodes[:3]]
+            assert all(one is not None and one.lead == "n1" for one in heard)
+            assert made.judged == [(["n1", "n2", "n3", "n4"], [])]
+
+    run(test())
+
+
+def test_a_node_that_has_ended_well_is_not_waited_for_where_another_one_asks() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            await until(lambda: all(one.is_led for one in nodes))
+            nodes[1]._wake = lambda: None  # it does not look any more
+            well = replace(report_of(join_of(1)).verdict, outcome="ok")
+            nodes[1].report(report_of(join_of(1), verdict=well), [rank(1)])
+            await until(lambda: made.lead._peers["1"].answer is not None)
+            nodes[0].report(report_of(join_of(0), asks=True), [rank(0, SLEEP, SLEEP)])
+            assert await nodes[0].wait_for_judgement(4.0) is not None
+            assert made.judged == [(["n1", "n2"], [])]
+
+    run(test())
+
+
 def test_a_node_that_comes_while_all_are_asked_is_asked_too_and_is_not_lost() -> None:
     async def test() -> None:
         async with star() as made:

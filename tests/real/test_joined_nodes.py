@@ -264,6 +264,89 @@ def test_a_healthy_job_is_left_alone_and_nothing_listens_afterwards(
     made.until(lambda: not any(host.left() for host in made), "something is left")
 
 
+ENDS = """
+import os, time
+rank = int(os.environ["RANK"])
+for second in range(6 if rank == int(os.environ["FIRST"]) else 16):
+    print("second", second, flush=True)
+    time.sleep(1)
+"""
+
+
+def run_to_the_end(hosts_here: HostsHere, made: Hosts, first: int) -> list[Started]:
+    """Run ranks of which one ends ten seconds before the others."""
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "ends.py").write_text(ENDS)
+        environ = environ_of(number, len(made.all), FIRST=str(first))
+        words = [HANGBISECT, "run", "--run-dir", "run", "--", PYTHON, "ends.py"]
+        started.append(hosts_here.start(host, *words, env=environ))
+    assert [one.end() for one in started] == [0] * len(started), shown(started)
+    return started
+
+
+def test_a_script_that_ends_well_on_all_hosts_is_told_once(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "-1", "none", "20")
+    assert [one.end() for one in started] == [0, 0, 0], shown(started)
+    assert [len(headings(one)) for one in started] == [1, 0, 0], shown(started)
+    assert "OK  3 ranks on 3 hosts" in started[0].said(), shown(started)
+    for one in started[1:]:
+        assert "All ranks here have ended well; the verdict comes from n1" in one.said()
+    for host in made.all:
+        found = told(host)
+        assert (found["outcome"], found["seen_ranks"]) == ("ok", [0, 1, 2]), shown(started)
+        assert [(one["name"], one["seen"]) for one in found["nodes"]] == [
+            *(("n1", True), ("n2", True), ("n3", True))
+        ]
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_a_walk_that_ends_well_on_all_hosts_is_told_once_with_its_slowest_step(
+    hosts_here: HostsHere,
+) -> None:
+    made = hosts_here.make(2, shared=False)
+    slow = "import time\ndef first(given): time.sleep(3 if given.context.place.rank == 1 else 0)\n"
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "slow.py").write_text(slow)
+        words = ["--until", "logs_directory", "--use", "logs_directory=slow:first"]
+        ours = [PYTHON, "-m", "bisect", "--run-dir", "run", *words]
+        started.append(hosts_here.start(host, *ours, env=environ_of(number, 2)))
+    assert [one.end() for one in started] == [0, 0], shown(started)
+    assert [len(headings(one)) for one in started] == [1, 0], shown(started)
+    assert "OK  startup, 2 ranks on 2 hosts, " in started[0].said(), shown(started)
+    assert "slowest step 3 Logs directory ready 3." in started[0].said(), shown(started)
+    assert " on n2\n" in started[0].said(), shown(started)
+    assert "the verdict comes from n1" in started[1].said()
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_whose_ranks_have_ended_first_says_who_tells_of_all(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = run_to_the_end(hosts_here, made, first=1)
+    assert [len(headings(one)) for one in started] == [1, 0], shown(started)
+    assert "OK  2 ranks on 2 hosts" in started[0].said(), shown(started)
+    assert "the verdict comes from n1" in started[1].said(), shown(started)
+
+
+def test_who_led_and_has_ended_first_tells_of_its_own_ranks(hosts_here: HostsHere) -> None:
+    """Nobody leads the others any more: each tells of its own."""
+    made = hosts_here.make(2, shared=False)
+    started = run_to_the_end(hosts_here, made, first=0)
+    for one in started:
+        assert len(headings(one)) == 1, shown(started)
+        assert "OK  1 of 2 ranks, those of this node" in one.said(), shown(started)
+
+
+def test_nodes_that_are_not_joined_each_tell_how_they_ended(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "-1", "none", "5", HANGBISECT_NODES="off")
+    assert [one.end() for one in started] == [0, 0], shown(started)
+    for one in started:
+        assert "OK  1 of 2 ranks, those of this node" in one.said(), shown(started)
+
+
 def test_who_is_at_work_on_another_host_is_waited_for(hosts_here: HostsHere) -> None:
     """Rank 0 waits for a rank that computes: nothing is said of it."""
     made = hosts_here.make(2, shared=False)
