@@ -15,8 +15,6 @@ from dataclasses import replace
 
 from ..base.client_program import allow_descriptors
 from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import RankFacts
 from ..base.words import format_ranks
 from .channel import (
     Address,
@@ -52,12 +50,12 @@ from .messages import (
     list_ranks,
 )
 from .node_barriers import NodeBarriers
+from .peers import LEASE, NodeAnswer, Peer, Unseen, lease_of
 from .reports import Reports, ToldRanks
 
 # Seconds; of more nodes than this it is so many beats in a second, as each is answered: a beat of
 # 1,250 nodes, with its answers and all else that they say, takes 0.1 s of a processor.
 BEAT_EVERY, _BEATS_IN_A_SECOND = 1.0, 2500
-LEASE = 5.0  # seconds without a word, where a beat comes each second, after which a side is gone
 ANSWER_LIMIT = 8.0  # seconds for nodes to look and report: three looks within two seconds, and time
 # As long as reports still come in it is waited for longer: seconds from one part to the next, and
 # in all. Of 10,000 ranks they take ten seconds of a processor.
@@ -74,65 +72,7 @@ _MOST_DONE = 64  # things for which ranks of other nodes wait
 _ANSWERS_EVERY = 0.05  # seconds between two looks at who has answered
 
 
-@dataclass
-class NodeAnswer:
-    """What one node reported last."""
-
-    join: Join
-    report: Report
-    told: ToldRanks = ToldRanks()
-    facts: tuple[RankFacts, ...] = ()  # made of what is told once they are judged
-    clock_error: float = 0.0  # seconds by which its clock, as the record has it, may be off
-    clock_ahead: float | None = None  # seconds by which its wall clock is ahead of ours
-    at: float = 0.0  # when it was here, monotonic
-    address: str = ""  # by which it reached the lead
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """A node that did not answer."""
-
-    join: Join
-    why: str
-    since: float  # monotonic: when it was heard last
-    last_word: str
-    address: str
-
-
 Judge = Callable[[Sequence[NodeAnswer], Sequence[Unseen], NodeAnswer], Awaitable[Judged]]
-
-
-@dataclass
-class Peer:
-    """One node as the lead knows it. Times are monotonic."""
-
-    join: Join
-    channel: Channel | None  # None: it is not there any more
-    heard: float
-    address: str = ""
-    word: str = ""
-    answer: NodeAnswer | None = None
-    left: str = ""  # why it left, once it said so
-    is_missed: bool = False  # that it is not heard any more was said
-    is_read: bool = False  # what it has sent waits to be taken in: it is not silent
-    error: float = float("inf")  # half of the shortest way there and back
-    offset: float = 0.0  # to be added to its monotonic clock to have ours
-    lease: float = LEASE
-
-    @property
-    def name(self) -> str:
-        return self.join.host or self.join.node
-
-    def is_heard(self, now: float) -> bool:
-        """Return whether it is there and answers."""
-        return self.channel is not None and (self.is_read or now - self.heard < self.lease)
-
-
-def lease_of(every: float) -> float:
-    """Return in how many seconds without a word a side is gone, where a beat comes `every` so many
-    seconds.
-    """
-    return LEASE * max(1.0, every)
 
 
 class Lead:
@@ -341,7 +281,7 @@ class Lead:
         if isinstance(said, Digest):
             peer.word = describe_rank_words(said.ranks)
         elif isinstance(said, Echo):
-            self._note_clock(peer, said)
+            peer.note_clock(said)
         elif isinstance(said, AtBarrier):
             if self._barriers.note(peer.join.node, said):
                 self._move_barrier()
@@ -355,27 +295,17 @@ class Lead:
             self._reports.end(peer.join.node)
             peer.left = said.why
 
-    def _note_clock(self, peer: Peer, echo: Echo) -> None:
-        """Keep the offset of the exchange that took the shortest time: it is off by half of that at
-        the most.
-        """
-        now = time.monotonic()
-        error = (now - echo.beat) / 2
-        if 0 <= error < peer.error:
-            peer.error, peer.offset = error, (now + echo.beat) / 2 - echo.at
-
     def _take_report(self, node: str, report: Report, told: ToldRanks) -> None:
         """A report of which all has come is an answer; one that asks begins an inquiry."""
         peer = self._peers[node]
-        peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), told)
-        peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
-        if peer.error != float("inf"):
-            wall = peer.answer.report.record.clock.wall
-            peer.answer.clock_ahead = report.record.clock.wall - wall
-        peer.answer.address = peer.address
+        answer = peer.take_answer(report, told)
         self._changed.set()
-        if report.asks and (self._inquiring is None or self._inquiring.done()):
+        if self._inquiring is not None and not self._inquiring.done():
+            return
+        if report.asks:
             self._inquiring = asyncio.create_task(self._inquire(peer))
+        elif report.has_ended_well and self._have_all_ended_well():
+            self._inquiring = asyncio.create_task(self._conclude(answer))
 
     def _move_barrier(self) -> None:
         """Tell all nodes which checkpoint each of them has reached, once that has changed."""
@@ -395,7 +325,16 @@ class Lead:
         if peer.channel is not None:
             peer.channel.close()
 
+    def _have_all_ended_well(self) -> bool:
+        answers = (peer.answer for peer in self._peers.values())
+        return self.are_all_there and all(one and one.report.has_ended_well for one in answers)
+
     # ---- inquiries -------------------------------------------------------------------------------
+
+    async def _conclude(self, last: NodeAnswer) -> None:
+        """Tell all that are there how the job has ended, for all ranks of all nodes have."""
+        answers = [one for peer in self._peers.values() if (one := peer.answer) is not None]
+        await self._send_judged(0, answers, [], last)
 
     async def _inquire(self, asker: Peer) -> None:
         """Have all look, and all told what came of it."""
@@ -421,9 +360,18 @@ class Lead:
                 answered.setdefault(peer.join.node, peer.answer)
         await self._read_answers(answered)
         left = ((n, p) for n, p in self._peers.items() if n not in answered)
-        unseen = [self._describe_unseen(p) for n, p in left if n in asked or not p.is_heard(began)]
+        unseen = [p.describe_unseen() for n, p in left if n in asked or not p.is_heard(began)]
+        await self._send_judged(number, [*answered.values()], unseen, asker.answer)
+
+    async def _send_judged(
+        self,
+        number: int,
+        answers: Sequence[NodeAnswer],
+        unseen: Sequence[Unseen],
+        asker: NodeAnswer,
+    ) -> None:
         try:
-            judged = await self._judge([*answered.values()], unseen, asker.answer)
+            judged = await self._judge(answers, unseen, asker)
         except Exception as error:  # each node judges for itself then
             self._tell(f"The lead could not judge all nodes as one: {error!r}")
             judged = Judged(number, failed=True)
@@ -462,20 +410,14 @@ class Lead:
         self, peer: Peer, number: int, began: float, answered: dict[str, NodeAnswer]
     ) -> bool:
         """Return whether a node has answered this inquiry, or is not waited for any more. One that
-        asks itself at the same time has answered.
+        asks itself at the same time has answered, and so has one whose ranks have all ended.
         """
         answer = peer.answer
         asks = answer is not None and answer.report.asks and answer.at > began - BEAT_EVERY
-        if answer is not None and (answer.report.inquiry == number or asks):
+        is_over = answer is not None and answer.report.has_ended_well
+        if answer is not None and (answer.report.inquiry == number or asks or is_over):
             answered[peer.join.node] = answer
         return peer.join.node in answered or not peer.is_heard(time.monotonic())
-
-    def _describe_unseen(self, peer: Peer) -> Unseen:
-        why = peer.left
-        if not why:
-            is_heard = peer.is_heard(time.monotonic())
-            why = "it has not answered in time" if is_heard else "it is not heard any more"
-        return Unseen(peer.join, why, peer.heard, peer.word, peer.address)
 
     # ---- beats -----------------------------------------------------------------------------------
 
@@ -528,16 +470,6 @@ class Lead:
 
 def _is_its_own(rank: object, join: Join) -> bool:
     return not isinstance(rank, int) or rank in join.ranks
-
-
-def _on_our_clock(report: Report, peer: Peer) -> Report:
-    """Return a report with its moment on the lead's clocks: wall clocks may be apart."""
-    if peer.error == float("inf"):
-        return report
-    clock = report.record.clock
-    behind = time.monotonic() - (clock.monotonic + peer.offset)
-    wall = time.time() - behind
-    return replace(report, record=replace(report.record, clock=replace(clock, wall=wall)))
 
 
 def _address_of(writer: asyncio.StreamWriter) -> str:

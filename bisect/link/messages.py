@@ -12,7 +12,7 @@ from ..base.json_codec import Misfit, from_json, to_short_json
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_values
 from ..base.node_record import NodeRecord
-from ..base.rank_facts import Ended, RankFacts
+from ..base.rank_facts import Ended, LongestStep, RankFacts
 from ..base.verdict_facts import Verdict
 from .channel import Message, Refused
 
@@ -90,6 +90,12 @@ class Report:
     is_over: bool = False  # the deadline of a step is over
     asks: bool = False  # for a verdict: its ranks stand still
     alike: tuple[RankKind, ...] = ()  # of a large job: ranks of which there may be many
+    longest: LongestStep | None = None  # of a node that has ended well
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Return whether all ranks of the node have, and nothing of them is left to look at."""
+        return self.verdict.outcome == "ok"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from .channel import (
     Refused,
     open_channel,
 )
-from .lead import lease_of
 from .look_summary import LookSummary
 from .messages import (
     FROM_LEAD,
@@ -50,6 +49,7 @@ from .messages import (
     decode,
     encode,
 )
+from .peers import lease_of
 
 DIGEST_EVERY = 2.0  # seconds
 DIGEST_PAUSE = 0.25  # seconds between two that tell of a change
@@ -126,6 +126,12 @@ class NodeLink:
         led.
         """
         return self._channel.ends if self._channel is not None and self.is_led else None
+
+    @property
+    def lead_host(self) -> str:
+        """Return the name of the host that leads, "" where that is not known, or nobody does."""
+        place = self.ends[1][0] if self.ends is not None else None
+        return next((word.host for _, word in self.others.values() if word.address == place), "")
 
     @property
     def knows_all_ranks(self) -> bool:
@@ -224,11 +230,11 @@ class NodeLink:
             return False
         return True
 
-    async def wait_for_judgement(self) -> Judged | None:
-        """Return what the lead says, and take it; None if it says nothing, or could not judge, and
-        we are on our own.
+    async def wait_for_judgement(self, limit: float = JUDGED_LIMIT) -> Judged | None:
+        """Return what the lead says, and take it; None if it says nothing within `limit` seconds,
+        or could not judge, and we are on our own.
         """
-        until = time.monotonic() + JUDGED_LIMIT
+        until = time.monotonic() + limit
         while self.judged is None and self.is_connected and time.monotonic() < until:
             self._news.clear()
             with contextlib.suppress(TimeoutError):

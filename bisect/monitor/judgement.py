@@ -204,6 +204,9 @@ async def judge_with_others(
     early for one, and this node looks again later.
     """
     answer = await _hear_others(job, here, ended, inquiry)
+    if ended == "done" and job.nodes is not None and job.nodes.is_led:
+        verdict = here.verdict if answer is None or answer.verdict is None else answer.verdict
+        return replace(here, verdict=verdict, told_by=job.nodes.leading_host)
     if answer is None and not inquiry and _list_lost(job):
         await _find_next_lead(job, ended)
         if not (

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..link.channel import Address, Channel, Credentials, open_channel
-from ..link.lead import LEASE, Lead
+from ..link.lead import Lead
 from ..link.messages import NodeWord
 from ..link.node import NodeLink, open_lead
+from ..link.peers import LEASE
 from .lead_address import AFTER, WaitingNodes, listen_at
 
 MOST = 16  # nodes that may come to lead: once the first so many are lost, each is on its own
@@ -74,6 +75,11 @@ class NextLead:
     def waits_with_others(self) -> bool:
         """Return whether nodes of the job are known, of which none leads."""
         return self._waiting is not None and len(self._waiting.found) > 1
+
+    @property
+    def leads(self) -> bool:
+        """Return whether this node leads, as the first lead is lost or has not come."""
+        return self._lead is not None
 
     async def find(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the lead, and what to prove: at the places of the first one;

@@ -32,9 +32,10 @@ from ..diagnosis.other_nodes import cannot_meet, compare_agents, meets_elsewhere
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..link.channel import Address, Credentials, has_munge
-from ..link.lead import Lead, NodeAnswer, Unseen
+from ..link.lead import Lead
 from ..link.messages import Digest, Join, Judged, NodeWord, Report
 from ..link.node import NodeLink, open_lead
+from ..link.peers import NodeAnswer, Unseen
 from .copy_run import write
 from .lead_address import (
     FILE_LIMIT,

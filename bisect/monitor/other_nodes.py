@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING
 
 from ..base.deadline import call_with_limit
 from ..base.node_record import NodeClock, make_node_record
-from ..base.rank_facts import Ended, JobFacts, LostNode
+from ..base.rank_facts import Ended, JobFacts, LongestStep, LostNode
 from ..base.variables import TOKEN_VARIABLE
 from ..base.words import format_ranges, format_ranks
 from ..link.channel import Address, Credentials, has_munge
-from ..link.lead import Lead, NodeAnswer, Unseen
+from ..link.lead import Lead
 from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, Report
 from ..link.node import NodeLink
+from ..link.peers import NodeAnswer, Unseen
 from ..link.signposts import Signpost
 from .lead_address import (
     FILE_LIMIT,
@@ -47,7 +48,8 @@ from .lead_address import (
 )
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
-from .reported_nodes import judge_reported_nodes
+from .reported_nodes import find_longest_step, judge_reported_nodes
+from .verdict_output import find_longest_step as find_own_longest_step
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
@@ -62,6 +64,8 @@ _MOST_HOSTS = 256  # that are told to who watches the launcher
 _GUIDE_EVERY = 3.0  # seconds between two looks whether ranks are missing still
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
+# Seconds for all nodes to have ended as well; ranks of a walk wait for that (GOODBYE_LIMIT).
+END_LIMIT = 2.0
 # All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
 ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
@@ -78,6 +82,7 @@ class OtherNodes:
         self._is_led_from_here: bool | None = None  # None: not looked up yet
         self._next: NextLead | None = None
         self._joint: JointJudgement | None = None  # made by us, who lead
+        self.longest_step: LongestStep | None = None  # on any node, where we told how all ended
         self._token = b""
         self._tasks: list[asyncio.Task[None]] = []
         self._said_none = False
@@ -427,14 +432,25 @@ class OtherNodes:
         needs nobody's verdict.
         """
         asks = ended in ASKING
-        if asks or (not inquiry and self._has_script_ended()):
+        if asks or (not inquiry and (ended == "done" or self._has_script_ended())):
             await self._wait_for_nodes(ended)
         link = self.link
         if link is None or not link.is_led:
             return None
         tell = partial(self._report, link, here, ended, inquiry, asks=asks and not inquiry)
         is_heard = link.answer(inquiry, tell)
+        if is_heard and ended == "done":  # who failed or hangs elsewhere is none of ours
+            judged = await link.wait_for_judgement(END_LIMIT)
+            verdict = judged.verdict if judged is not None else None
+            return judged if verdict is not None and verdict.outcome == "ok" else None
         return await link.wait_for_judgement() if is_heard and (asks or inquiry) else None
+
+    @property
+    def leading_host(self) -> str:
+        """Return the host that gives the verdict on all nodes, "" where that is this one."""
+        if self.link is None or self._lead is not None or (self._next and self._next.leads):
+            return ""
+        return self.link.lead_host or "another node"
 
     def _has_script_ended(self) -> bool:
         """Return whether all processes are gone here: none of ours, which would wait for us."""
@@ -449,6 +465,8 @@ class OtherNodes:
         shares = not is_over and self._lead is None and self._shared_folder() is not None
         until = self._began + (OVER_JOIN_LIMIT if is_over else JOIN_LIMIT)
         until += SHARED_JOIN_LIMIT - JOIN_LIMIT if shares else 0.0
+        if ended == "done" and not self._job.runs_script:  # its ranks wait for us
+            until = min(until, time.monotonic() + END_LIMIT / 2)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_begun.wait(), until - time.monotonic())
         can_prove = self._credentials().can_prove or TOKEN_VARIABLE in os.environ
@@ -477,6 +495,7 @@ class OtherNodes:
             proof=here.proof,
             is_over=here.is_step_over,
             asks=asks,
+            longest=find_own_longest_step(self._job) if ended == "done" else None,
         )
         link.report(report, ranks)
 
@@ -494,6 +513,7 @@ class OtherNodes:
             self._node, answers, unseen, asker, self.list_ports()
         )
         self._joint = joint or self._joint
+        self.longest_step = find_longest_step(answers)
         return judged
 
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.rank_facts import ClockOffset, LostNode
+from ..base.node_differences import find_node_differences
+from ..base.rank_facts import ClockOffset, LongestStep, LostNode
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_seconds
-from ..link.lead import NodeAnswer, Unseen
 from ..link.messages import Judged
+from ..link.peers import NodeAnswer, Unseen
 from .lead_address import find_unheard_nodes
 from .monitor_process import call_in_thread
 
@@ -34,6 +35,8 @@ async def judge_reported_nodes(
     at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
     no node has told of are reached.
     """
+    if not unseen and all(one.report.has_ended_well for one in answers):
+        return Judged(0, join_good_ends(answers)), None
     gc.disable()  # of 100,000 ranks it takes a third less time
     try:
         return await _judge_answers(lead, answers, unseen, asker, ports)
@@ -86,6 +89,36 @@ async def _judge_answers(
     verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
     is_over = any(one.report.is_over for one in order)
     return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
+
+
+def join_good_ends(answers: Sequence[NodeAnswer]) -> Verdict:
+    """Return the verdict on nodes of which each has ended well: that of the first, with the ranks
+    of all.
+    """
+    order = sorted(answers, key=lambda one: one.join.ranks)
+    verdicts = [one.report.verdict for one in order]
+    first = verdicts[0]
+    verdict = replace(
+        first,
+        seen_ranks=tuple(sorted({rank for one in verdicts for rank in one.seen_ranks})),
+        seconds=replace(first.seconds, total=max(one.seconds.total for one in verdicts)),
+        slow_steps=tuple(dict.fromkeys(step for one in verdicts for step in one.slow_steps)),
+        barrier_opened=next((one.barrier_opened for one in verdicts if one.barrier_opened), None),
+        notes=tuple(dict.fromkeys(note for one in verdicts for note in one.notes)),
+        said=tuple(dict.fromkeys(sentence for one in verdicts for sentence in one.said)),
+        differences=find_node_differences(one.report.record for one in order),
+    )
+    return add_nodes(verdict, order, [])
+
+
+def find_longest_step(answers: Sequence[NodeAnswer]) -> LongestStep | None:
+    """Return which step took longest on any of these nodes, and where; None where none tells."""
+    steps = [
+        replace(one.report.longest, words=f"{one.report.longest.words} on {one.join.host}")
+        for one in answers
+        if one.report.longest is not None
+    ]
+    return max(steps, key=lambda step: step.seconds, default=None)
 
 
 def describe_as_lost(one: Unseen) -> LostNode:

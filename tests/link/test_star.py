@@ -18,9 +18,10 @@ from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link import channel as channels
 from hangbisect.link.channel import LARGEST, Channel, Credentials, Refused, open_channel, pack
-from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
+from hangbisect.link.lead import MOST_UNKNOWN, Lead
 from hangbisect.link.messages import Beat, Digest, Join, Judged, RankWord, Report, decode, encode
 from hangbisect.link.node import NodeLink
+from hangbisect.link.peers import LEASE, NodeAnswer, Unseen
 
 from ..diagnosis.made_up import SLEEP, job, rank
 
