@@ -19,7 +19,18 @@ from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link import channel as channels
 from hangbisect.link.channel import LARGEST, Channel, Credentials, Refused, open_channel, pack
 from hangbisect.link.lead import MOST_UNKNOWN, Lead
-from hangbisect.link.messages import Beat, Digest, Join, Judged, RankWord, Report, decode, encode
+from hangbisect.link.messages import (
+    Beat,
+    Digest,
+    Join,
+    Judged,
+    RankWord,
+    Report,
+    TableRow,
+    TableRows,
+    decode,
+    encode,
+)
 from hangbisect.link.node import NodeLink
 from hangbisect.link.peers import LEASE, NodeAnswer, Unseen
 
@@ -177,6 +188,39 @@ def test_a_node_that_has_ended_well_is_not_waited_for_where_another_one_asks() -
             nodes[0].report(report_of(join_of(0), asks=True), [rank(0, SLEEP, SLEEP)])
             assert await nodes[0].wait_for_judgement(4.0) is not None
             assert made.judged == [(["n1", "n2"], [])]
+
+    run(test())
+
+
+def test_rows_of_a_table_are_told_to_a_lead_that_shows_one_and_only_then() -> None:
+    async def test() -> None:
+        row = TableRow((1,), "works", "4 Tokenizer loaded", 4, since=2.0)
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            nodes[1].list_rows = lambda: (row,)
+            await until(lambda: all(one.is_led for one in nodes))
+            assert not nodes[1].lead_has_table
+            assert made.lead.list_rows() == []
+            made.lead.has_table = True
+            await until(lambda: nodes[1].lead_has_table)
+            await until(lambda: bool(made.lead.list_rows()))
+            ((host, at, rows),) = made.lead.list_rows()
+            assert (host, rows) == ("n2", (row,))
+            assert at <= time.monotonic()
+            nodes[1].list_rows = lambda: ()  # nothing is watched there any more
+            await until(lambda: made.lead.list_rows() == [])
+
+    run(test())
+
+
+def test_a_row_of_a_rank_of_another_node_is_refused() -> None:
+    async def test() -> None:
+        async with star() as made:
+            channel = await made.open()
+            channel.send(encode(join_of(1)))
+            channel.send(encode(TableRows((TableRow((0,), "works", "4", 4, since=1.0),))))
+            await until(lambda: bool(made.said))
+            assert "speaks of rank 0, which is not its own" in made.said[0]
 
     run(test())
 

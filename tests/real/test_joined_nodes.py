@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from hangbisect.monitor.clocks import OTHER_NODES_LIMIT
 from hosts import Host, Hosts
+from jobs import clean_environ
 from joined_hosts import MEETS, environ_of
 
 from ..link.test_munge import prepare_munge, wait_for_munged
 from .hosts_here import DEADLINE, HostsHere, Started, verdicts
+from .terminal_here import Terminal
 from .test_several_hosts import HANGBISECT, PYTHON, TORCHRUN, shown
 
 
@@ -320,6 +322,34 @@ def test_a_walk_that_ends_well_on_all_hosts_is_told_once_with_its_slowest_step(
     assert " on n2\n" in started[0].said(), shown(started)
     assert "the verdict comes from n1" in started[1].said()
     made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_one_table_shows_the_ranks_of_all_hosts_and_the_others_say_where(
+    hosts_here: HostsHere,
+) -> None:
+    """Each host has a terminal of its own."""
+    made = hosts_here.make(2, shared=False)
+    slow = "import os, time\ndef first(given):\n    while not os.path.exists('enough'): time.sleep(1)\n"
+    words = ["--until", "logs_directory", "--use", "logs_directory=slow:first", "--run-dir", "run"]
+    terminals = [Terminal(columns=100), Terminal(columns=100)]
+    try:
+        for number, host in enumerate(made.all):
+            (host.inside_folder / "slow.py").write_text(slow)
+            environ = clean_environ() | environ_of(number, 2) | {"TERM": "xterm-256color"}
+            terminals[number].start([*host.words(), PYTHON, "-m", "bisect", *words], environ)
+        first, second = terminals
+        first.until(lambda lines: any("hangbisect: 2 ranks on 2 hosts" in one for one in lines))
+        lines = first.until(lambda lines: any(one.startswith("0,1 ") for one in lines))
+        assert any("3 Logs directory ready" in one and one.startswith("0,1 ") for one in lines)
+        second.until(lambda lines: any("The table of all ranks is on n1" in one for one in lines))
+        second.until(lambda lines: not any("-- hangbisect: " in one for one in lines))
+        for host in made.all:
+            (host.inside_folder / "enough").touch()
+        assert [one.wait() for one in terminals] == [0, 0]
+        assert any("OK  startup, 2 ranks on 2 hosts" in one for one in first.everything())
+    finally:
+        for one in terminals:
+            one.close()
 
 
 def test_whose_ranks_have_ended_first_says_who_tells_of_all(hosts_here: HostsHere) -> None:
