@@ -44,6 +44,8 @@ from .messages import (
     RankLooks,
     Report,
     Said,
+    TableRow,
+    TableRows,
     decode,
     describe_rank_words,
     encode,
@@ -100,6 +102,7 @@ class Lead:
         self._changed = asyncio.Event()
         self._barriers = NodeBarriers()
         self._done: list[str] = []  # for which ranks of other nodes may wait
+        self.has_table = False  # of the ranks of all nodes: they tell rows for it then
         self.on_opened: Callable[[Sequence[tuple[Join, AtBarrier]]], None] = lambda arrived: None
         self._beating: asyncio.Task[None] | None = None
 
@@ -245,6 +248,12 @@ class Lead:
         first = next(iter(self._peers.values()), None)
         return first is not None and len(self._owners) >= first.join.world_size
 
+    def list_rows(self) -> list[tuple[str, float, tuple[TableRow, ...]]]:
+        """Return what the nodes that are heard have for a table: host, when (monotonic), rows."""
+        now = time.monotonic()
+        told = (p for p in self._peers.values() if p.rows and p.is_heard(now))
+        return [(peer.name, peer.rows_at, peer.rows) for peer in told]
+
     def _say_if_all_are_there(self, now: float) -> None:
         """Say once that all ranks of the job are heard of."""
         if not self.are_all_there:
@@ -280,6 +289,8 @@ class Lead:
             raise Refused(f"it speaks of rank {foreign[0]}, which is not its own")
         if isinstance(said, Digest):
             peer.word = describe_rank_words(said.ranks)
+        elif isinstance(said, TableRows):
+            peer.rows, peer.rows_at = said.rows, time.monotonic()
         elif isinstance(said, Echo):
             peer.note_clock(said)
         elif isinstance(said, AtBarrier):
@@ -427,7 +438,7 @@ class Lead:
             now, every = time.monotonic(), max(BEAT_EVERY, len(self._peers) / _BEATS_IN_A_SECOND)
             told = self._list_nodes(now, self._choose_nodes(count))
             behind = self._barriers.list_behind({n: p.name for n, p in self._peers.items()})
-            self._send_all(Beat(now, told, every, behind))
+            self._send_all(Beat(now, told, every, behind, self.has_table))
             for peer in [*self._peers.values()]:
                 peer.lease = lease_of(every)
                 if not (peer.left or peer.is_missed or peer.is_heard(now)):

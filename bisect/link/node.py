@@ -45,6 +45,8 @@ from .messages import (
     RankLooks,
     Report,
     Said,
+    TableRow,
+    TableRows,
     WantDetails,
     decode,
     encode,
@@ -87,6 +89,8 @@ class NodeLink:
         self._opened = -1  # the last barrier that all nodes have reached, as the lead says
         self.behind: tuple[str, ...] = ()  # hosts for which ranks are held in a barrier
         self.done: set[str] = set()  # what rank 0 is through with, for which ranks may wait
+        self.lead_has_table = False  # the lead shows the ranks of all nodes
+        self.list_rows: Callable[[], tuple[TableRow, ...]] = lambda: ()  # what it shows of these
         self.on_barriers: Callable[[], None] | None = None  # whenever one of these changes
         self._told: list[LookSummary] = []  # of the last report, a rank each
 
@@ -285,7 +289,7 @@ class NodeLink:
         if isinstance(said, Beat):
             self._every = max(1.0, said.every)
             self._send(Echo(said.at, time.monotonic()))
-            self.behind = said.behind
+            self.behind, self.lead_has_table = said.behind, said.has_table
             for word in said.nodes or ():
                 self.others[word.node] = time.monotonic() - word.age, word
         elif isinstance(said, Barriers):
@@ -335,6 +339,8 @@ class NodeLink:
             if places != last or now - told_at >= DIGEST_EVERY * self._every:
                 last, told_at = places, now
                 channel.send(encode(digest))
+                if self.lead_has_table:
+                    channel.send(encode(TableRows(self.list_rows())))
             await asyncio.sleep(DIGEST_PAUSE)
 
     def _send(self, said: Said) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..base.lazy_dataclass import dataclass
 from ..base.rank_facts import RankFacts
 from .channel import Channel
-from .messages import Echo, Join, Report
+from .messages import Echo, Join, Report, TableRow
 from .reports import ToldRanks
 
 # Seconds without a word, where a beat comes each second, after which a side is gone.
@@ -58,6 +58,8 @@ class Peer:
     error: float = float("inf")  # half of the shortest way there and back
     offset: float = 0.0  # to be added to its monotonic clock to have ours
     lease: float = LEASE
+    rows: tuple[TableRow, ...] = ()  # of the table of all nodes, as it told at `rows_at`
+    rows_at: float = 0.0
 
     @property
     def name(self) -> str:

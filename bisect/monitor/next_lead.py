@@ -77,9 +77,9 @@ class NextLead:
         return self._waiting is not None and len(self._waiting.found) > 1
 
     @property
-    def leads(self) -> bool:
-        """Return whether this node leads, as the first lead is lost or has not come."""
-        return self._lead is not None
+    def lead(self) -> Lead | None:
+        """Return the lead that this node is, where the first is lost, or did not come."""
+        return self._lead
 
     async def find(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the lead, and what to prove: at the places of the first one;

@@ -49,7 +49,7 @@ from .lead_address import (
     list_lead_places,
     listen_at,
     make_credentials,
-    read_token,
+    read_shared_token,
     resolve_places,
 )
 from .monitor_process import call_in_thread
@@ -241,9 +241,7 @@ class OtherAgents:
         """
         token = self._token
         if not token:
-            path = self._around.run_dir / TOKEN_FILE
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                token = (await call_with_limit(read_token, path, limit=FILE_LIMIT)).encode()
+            token = (await read_shared_token(self._around.run_dir)).encode()
         return token
 
     def _name_without_port(self) -> str:

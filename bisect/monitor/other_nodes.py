@@ -20,19 +20,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.deadline import call_with_limit
 from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended, JobFacts, LongestStep, LostNode
 from ..base.variables import TOKEN_VARIABLE
 from ..base.words import format_ranges, format_ranks
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead
-from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, Report
+from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, Report, TableRow
 from ..link.node import NodeLink
 from ..link.peers import NodeAnswer, Unseen
 from ..link.signposts import Signpost
 from .lead_address import (
-    FILE_LIMIT,
     TOKEN_FILE,
     NeighbourSearch,
     WaitingNodes,
@@ -43,7 +41,7 @@ from .lead_address import (
     list_lead_places,
     listen_at,
     make_credentials,
-    read_token,
+    read_shared_token,
     resolve_places,
 )
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
@@ -112,6 +110,7 @@ class OtherNodes:
         join = Join(self._node, host, secrets.token_hex(8), self.ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
         self.link.on_barriers = self._move_barriers
+        self.link.list_rows = self._give_rows
         if job.lockstep and not job.runs_script:
             self.link.pass_barrier(AtBarrier(max(members.opened, default=0)))
         folder = self._shared_folder()
@@ -273,15 +272,10 @@ class OtherNodes:
         """Return the token that the lead has left for nodes that share its run folder, or that are
         started on its machine; "" where there is none.
         """
-        folder, token = self._shared_folder(), ""
-        if folder is not None:
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                path = folder / TOKEN_FILE
-                token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
+        folder = self._shared_folder()
+        token = "" if folder is None else await read_shared_token(folder)
         if not token and await self._may_be_led_from_here():
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-                own = self._credentials().job
-                token = await call_with_limit(find_local_token, own, limit=FILE_LIMIT)
+            token = await find_local_token(self._credentials().job)
         return token
 
     def _shared_folder(self) -> Path | None:
@@ -314,6 +308,28 @@ class OtherNodes:
         if job.runs_script:
             titles = {}
         return Digest(tuple(_word_of(member, titles, now) for member in ranks))
+
+    # ---- the table of ranks ----------------------------------------------------------------------
+
+    @property
+    def table_host(self) -> str:
+        """Return the host that shows the ranks of all nodes, "" where that is none or this one."""
+        return self.leading_host if self.is_led and self.link and self.link.lead_has_table else ""
+
+    def list_rows(self) -> list[tuple[str, float, tuple[TableRow, ...]]]:
+        """Return what other nodes tell for our table; have them told that there is one."""
+        lead = self._lead or (self._next.lead if self._next is not None else None)
+        if lead is None:
+            return []
+        lead.has_table = True
+        return lead.list_rows()
+
+    def _give_rows(self) -> tuple[TableRow, ...]:
+        from .live_rows import give_rows, locate_ranks  # where there is a table at all
+
+        if not self.leading_host:
+            return ()  # we show it
+        return give_rows(locate_ranks(self._job, now := time.monotonic()), now)
 
     # ---- barriers --------------------------------------------------------------------------------
 
@@ -448,7 +464,7 @@ class OtherNodes:
     @property
     def leading_host(self) -> str:
         """Return the host that gives the verdict on all nodes, "" where that is this one."""
-        if self.link is None or self._lead is not None or (self._next and self._next.leads):
+        if self.link is None or self._lead is not None or (self._next and self._next.lead):
             return ""
         return self.link.lead_host or "another node"
 

@@ -221,6 +221,7 @@ def test_a_row_of_a_rank_of_another_node_is_refused() -> None:
             channel.send(encode(TableRows((TableRow((0,), "works", "4", 4, since=1.0),))))
             await until(lambda: bool(made.said))
             assert "speaks of rank 0, which is not its own" in made.said[0]
+            channel.close()
 
     run(test())
 

@@ -6,9 +6,9 @@ import os
 
 import pytest
 from hangbisect.base.rank_state import NodeRanks
+from hangbisect.link.messages import TableRow
 from hangbisect.monitor.child_processes import is_table_wanted
 from hangbisect.monitor.clocks import TimeLimits
-from hangbisect.link.messages import TableRow
 from hangbisect.monitor.live_rows import give_rows, locate_rank, take_rows
 from hangbisect.report.live_table import RankNow
 

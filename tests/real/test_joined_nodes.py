@@ -324,23 +324,33 @@ def test_a_walk_that_ends_well_on_all_hosts_is_told_once_with_its_slowest_step(
     made.until(lambda: not any(host.left() for host in made), "something is left")
 
 
+WAITS_FOR_A_FILE = """
+import os, time
+
+def first(given):
+    os.chdir(os.getcwd())  # nsenter has opened it before it came to this host
+    while not os.path.exists("enough"):
+        time.sleep(0.2)
+"""
+
+
 def test_one_table_shows_the_ranks_of_all_hosts_and_the_others_say_where(
     hosts_here: HostsHere,
 ) -> None:
     """Each host has a terminal of its own."""
     made = hosts_here.make(2, shared=False)
-    slow = "import os, time\ndef first(given):\n    while not os.path.exists('enough'): time.sleep(1)\n"
-    words = ["--until", "logs_directory", "--use", "logs_directory=slow:first", "--run-dir", "run"]
+    words = ["--until", "logs_directory", "--use", "logs_directory=slow:first"]
+    words += ["--run-dir", "run", "--stall", "100"]
     terminals = [Terminal(columns=100), Terminal(columns=100)]
     try:
         for number, host in enumerate(made.all):
-            (host.inside_folder / "slow.py").write_text(slow)
+            (host.inside_folder / "slow.py").write_text(WAITS_FOR_A_FILE)
             environ = clean_environ() | environ_of(number, 2) | {"TERM": "xterm-256color"}
             terminals[number].start([*host.words(), PYTHON, "-m", "bisect", *words], environ)
         first, second = terminals
         first.until(lambda lines: any("hangbisect: 2 ranks on 2 hosts" in one for one in lines))
-        lines = first.until(lambda lines: any(one.startswith("0,1 ") for one in lines))
-        assert any("3 Logs directory ready" in one and one.startswith("0,1 ") for one in lines)
+        lines = first.until(lambda lines: any(one.startswith("0-1 ") for one in lines))
+        assert any("3 Logs directory ready" in one and one.startswith("0-1 ") for one in lines)
         second.until(lambda lines: any("The table of all ranks is on n1" in one for one in lines))
         second.until(lambda lines: not any("-- hangbisect: " in one for one in lines))
         for host in made.all:
