@@ -85,6 +85,7 @@ class Lead:
     ) -> None:
         """`judge` makes the verdict; `say` tells a person. Nothing is heard before listen()."""
         self._credentials, self._host = credentials.of_listener(), host
+        self.orders = credentials.can_prove  # else it hears what nodes tell, and nothing more
         self._judge, self._say = judge, say
         self._peers: dict[str, Peer] = {}  # by name of the node
         self._owners: dict[int, Peer] = {}  # by rank: the node that came with it last
@@ -256,7 +257,7 @@ class Lead:
 
     def _say_if_all_are_there(self, now: float) -> None:
         """Say once that all ranks of the job are heard of."""
-        if not self.are_all_there:
+        if not self.are_all_there or not self.orders:
             return
         peers = [peer for peer in self._peers.values() if peer.is_heard(now)]
         ranks = {rank for peer in peers for rank in peer.join.ranks}
@@ -289,6 +290,8 @@ class Lead:
             raise Refused(f"it speaks of rank {foreign[0]}, which is not its own")
         if isinstance(said, Digest):
             peer.word = describe_rank_words(said.ranks)
+            stills = [one.still for one in said.ranks if one.state in ("runs", "held")]
+            peer.moved_at = time.monotonic() - min(stills, default=float("inf"))
         elif isinstance(said, TableRows):
             peer.rows, peer.rows_at = said.rows, time.monotonic()
         elif isinstance(said, Echo):
@@ -311,7 +314,7 @@ class Lead:
         peer = self._peers[node]
         answer = peer.take_answer(report, told)
         self._changed.set()
-        if self._inquiring is not None and not self._inquiring.done():
+        if not self.orders or (self._inquiring is not None and not self._inquiring.done()):
             return
         if report.asks:
             self._inquiring = asyncio.create_task(self._inquire(peer))
@@ -321,6 +324,8 @@ class Lead:
     def _move_barrier(self) -> None:
         """Tell all nodes which checkpoint each of them has reached, once that has changed."""
         now = time.monotonic()
+        if not self.orders:
+            return
         is_whole = self.are_all_there and all(p.is_heard(now) for p in self._peers.values())
         before = self._barriers.opened
         if self._barriers.move(self._peers if is_whole else ()):
@@ -341,6 +346,25 @@ class Lead:
         return self.are_all_there and all(one and one.report.has_ended_well for one in answers)
 
     # ---- inquiries -------------------------------------------------------------------------------
+
+    def count_heard(self) -> int:
+        """Return how many nodes are heard."""
+        now = time.monotonic()
+        return sum(peer.is_heard(now) for peer in self._peers.values())
+
+    def list_told(self) -> list[NodeAnswer]:
+        """Return what each node that is heard has told last, where none of its ranks has moved
+        since then.
+        """
+        now = time.monotonic()
+        peers = (one for one in self._peers.values() if one.is_heard(now))
+        return [one.answer for one in peers if one.answer and one.answer.at > one.moved_at]
+
+    async def read_told(self) -> list[NodeAnswer]:
+        """Return the same, with the facts of their ranks."""
+        answered = {one.join.node: one for one in self.list_told()}
+        await self._read_answers(answered)
+        return [*answered.values()]
 
     async def _conclude(self, last: NodeAnswer) -> None:
         """Tell all that are there how the job has ended, for all ranks of all nodes have."""

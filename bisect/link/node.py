@@ -274,7 +274,7 @@ class NodeLink:
             channel.send(encode(self._at))
         for what in self.done:
             channel.send(encode(Done(what)))
-        self.was_led = True
+        self.was_led = self.was_led or self._orders
         telling = asyncio.create_task(self._tell_digests(channel))
         try:
             while True:
@@ -289,6 +289,9 @@ class NodeLink:
         if isinstance(said, Beat):
             self._every = max(1.0, said.every)
             self._send(Echo(said.at, time.monotonic()))
+        if not self._orders:  # nothing proves that it is of this job
+            return
+        if isinstance(said, Beat):
             self.behind, self.lead_has_table = said.behind, said.has_table
             for word in said.nodes or ():
                 self.others[word.node] = time.monotonic() - word.age, word

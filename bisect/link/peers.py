@@ -58,6 +58,7 @@ class Peer:
     error: float = float("inf")  # half of the shortest way there and back
     offset: float = 0.0  # to be added to its monotonic clock to have ours
     lease: float = LEASE
+    moved_at: float = float("-inf")  # when the last of its ranks did, as it says
     rows: tuple[TableRow, ...] = ()  # of the table of all nodes, as it told at `rows_at`
     rows_at: float = 0.0
 

@@ -92,7 +92,7 @@ class NextLead:
             toward = places or await self._first.list_addresses()
             await waiting.exchange(credentials.job, toward, not credentials.can_prove)
         if not credentials.can_prove:
-            return (), credentials
+            return places, credentials
         found = waiting.found if waiting is not None else []
         known = link.list_others() if link.was_led else found
         return [*places, *await self._list_places(known, credentials)], credentials

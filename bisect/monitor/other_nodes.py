@@ -20,13 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import Ended, JobFacts, LongestStep, LostNode
 from ..base.variables import TOKEN_VARIABLE
 from ..base.words import format_ranges, format_ranks
 from ..link.channel import Address, Credentials, has_munge
 from ..link.lead import Lead
-from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, Report, TableRow
+from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, TableRow
 from ..link.node import NodeLink
 from ..link.peers import NodeAnswer, Unseen
 from ..link.signposts import Signpost
@@ -46,7 +45,7 @@ from .lead_address import (
 )
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
-from .reported_nodes import find_longest_step, judge_reported_nodes
+from .reported_nodes import find_longest_step, judge_reported_nodes, judge_told_nodes, make_report
 from .verdict_output import find_longest_step as find_own_longest_step
 
 if TYPE_CHECKING:
@@ -85,7 +84,6 @@ class OtherNodes:
         self._tasks: list[asyncio.Task[None]] = []
         self._said_none = False
         self._cannot_listen = ""  # why not, where rank 0 is here
-        self._has_looked_up = False
         self.ranks = self._list_ranks()
         host = str(job.place["host"])
         # Programs that start their ranks themselves have not numbered the nodes.
@@ -184,14 +182,17 @@ class OtherNodes:
         self._token = token.encode()
         credentials = self._credentials()
         if not credentials.can_prove:
-            job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
-            return
+            job.say(
+                f"No token joins the nodes ({TOKEN_VARIABLE}): each judges for itself, and what "
+                "others tell is shown here"
+            )
         lead = self.make_lead(credentials)
         addresses = await self.list_addresses()
         if why_not := await listen_at(lead, addresses, self._list_places()):
             self._cannot_listen = why_not  # one that leads elsewhere may be found
         else:
             self._lead = lead
+        if self._lead is not None and credentials.can_prove:
             self._search = NeighbourSearch(credentials.job)
             await self._search.be_found(lambda _: self._name_lead(lead))
 
@@ -230,9 +231,9 @@ class OtherNodes:
         return await self._next.find()
 
     async def find_first(self) -> tuple[Sequence[Address], Credentials]:
-        """Return where to look for the first lead, and what to prove: nowhere without a token. That
-        of a run folder is read anew each time: it may be of a run before this one, and where there
-        is munge as well each second try is by that.
+        """Return where to look for the first lead, and what to prove. The token of a run folder is
+        read anew each time: it may be of a run before this one, and where there is munge as well
+        each second try is by that. Without a token nothing is proved, and who leads orders nothing.
         """
         if self._lead is None:
             token = os.environ.get(TOKEN_VARIABLE, "")
@@ -242,13 +243,8 @@ class OtherNodes:
             self._token = token.encode()
         self._say_if_alone()
         credentials = self._credentials()
-        if credentials.can_prove:
-            asked = await self._ask_neighbours(credentials)
-            return [*await self.list_addresses(), *asked], credentials
-        if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
-            self._has_looked_up = True
-            await self.list_addresses()
-        return (), credentials
+        asked = await self._ask_neighbours(credentials) if credentials.can_prove else []
+        return [*await self.list_addresses(), *asked], credentials
 
     async def _may_be_led_from_here(self) -> bool:
         """Return whether the lead may be on this machine: by its name, or by its address."""
@@ -288,6 +284,8 @@ class OtherNodes:
     def _say_if_alone(self) -> None:
         link = self.link
         if link is None or link.was_led or self._said_none or self._lead is not None:
+            return
+        if link.is_connected:  # without a token
             return
         leads = 0 in self.ranks and not self._cannot_listen
         if leads or time.monotonic() < self._began + NO_LEAD_AFTER:
@@ -452,7 +450,8 @@ class OtherNodes:
             await self._wait_for_nodes(ended)
         link = self.link
         if link is None or not link.is_led:
-            return None
+            is_heard = link is not None and link.is_connected and not inquiry
+            return await self._hear_unproved(link, here, ended) if link and is_heard else None
         tell = partial(self._report, link, here, ended, inquiry, asks=asks and not inquiry)
         is_heard = link.answer(inquiry, tell)
         if is_heard and ended == "done":  # who failed or hangs elsewhere is none of ours
@@ -496,24 +495,22 @@ class OtherNodes:
     def _report(
         self, link: NodeLink, here: Judgement, ended: Ended, inquiry: int, asks: bool
     ) -> None:
-        from ..collect.nodes import drop_lost
+        host = str(self._job.place["host"])
+        report, ranks = make_report(here, host, self.ranks, inquiry, asks)
+        longest = find_own_longest_step(self._job) if ended == "done" else None
+        link.report(replace(report, ended=ended, longest=longest), ranks)
 
-        clock = NodeClock(time.monotonic(), time.time())
-        ranks = [one for one in here.ranks if one.rank in self.ranks]
-        facts = replace(drop_lost(here.facts), local_ranks=self.ranks)
-        record = make_node_record(str(self._job.place["host"]), facts, ranks, clock)
-        report = Report(
-            inquiry=inquiry,
-            record=record,
-            verdict=here.verdict,
-            ended=ended,
-            looks=0,
-            proof=here.proof,
-            is_over=here.is_step_over,
-            asks=asks,
-            longest=find_own_longest_step(self._job) if ended == "done" else None,
-        )
-        link.report(report, ranks)
+    async def _hear_unproved(self, link: NodeLink, here: Judgement, ended: Ended) -> Judged | None:
+        """Tell who leads what this node knows; where it leads itself, return the verdict on all
+        that have told so. Nothing proves who they are: nobody obeys, and each judges for itself.
+        """
+        with contextlib.suppress(ConnectionError, ValueError):
+            self._report(link, here, ended, 0, asks=False)
+        if self._lead is None or ended not in ASKING:
+            return None
+        told = await judge_told_nodes(self._node, self._lead, self.list_ports())
+        judged, self._joint = told or (None, None)
+        return judged
 
     def take_joint(self) -> JointJudgement | None:
         """Return what our verdict on all nodes rests on, None where we do not lead."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Sequence
@@ -9,17 +10,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base.node_differences import find_node_differences
-from ..base.rank_facts import ClockOffset, LongestStep, LostNode
+from ..base.node_record import NodeClock, make_node_record
+from ..base.rank_facts import ClockOffset, LongestStep, LostNode, RankFacts
+from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_seconds
-from ..link.messages import Judged
+from ..link.messages import Judged, Report
 from ..link.peers import NodeAnswer, Unseen
 from .lead_address import find_unheard_nodes
 from .monitor_process import call_in_thread
 
 if TYPE_CHECKING:
     from ..collect.nodes import JointJudgement
+    from ..link.lead import Lead
+    from .judgement import Judgement
 
+TOLD_LIMIT = 4.0  # seconds for nodes that are ordered nothing to come to verdicts of their own
+UNPROVED = f"what other nodes told is not proved to be of this job (no {TOKEN_VARIABLE})"
 NOT_REACHED = "it was never heard, and the network does not reach it"
 NOT_COME = "Slurm has it for this job, and it was never heard"
 
@@ -89,6 +96,51 @@ async def _judge_answers(
     verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
     is_over = any(one.report.is_over for one in order)
     return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
+
+
+async def judge_told_nodes(
+    node: str, lead: Lead, ports: Sequence[int]
+) -> tuple[Judged, JointJudgement] | None:
+    """Return the verdict on this node and all that have told what they know by themselves, and what
+    it rests on; None where none other has, or one is at work. Nothing proves that they are nodes of
+    this job.
+    """
+    until = time.monotonic() + TOLD_LIMIT
+    while len(lead.list_told()) < lead.count_heard() and time.monotonic() < until:
+        await asyncio.sleep(0.1)
+    answers = await lead.read_told()
+    own = next((one for one in answers if one.join.node == node), None)
+    if own is None or len(answers) < 2:
+        return None
+    judged, joint = await judge_reported_nodes(node, answers, [], own, ports)
+    if judged.verdict is None or joint is None:
+        return None
+    verdict = replace(judged.verdict, notes=(*judged.verdict.notes, UNPROVED))
+    return replace(judged, verdict=verdict), replace(joint, verdict=verdict)
+
+
+def make_report(
+    here: Judgement, host: str, ranks: Sequence[int], inquiry: int, asks: bool
+) -> tuple[Report, list[RankFacts]]:
+    """Return what a node with these ranks tells of its own verdict, and the ranks with their
+    looks.
+    """
+    from ..collect.nodes import drop_lost
+
+    facts = replace(drop_lost(here.facts), local_ranks=tuple(ranks))
+    own = [one for one in here.ranks if one.rank in ranks]
+    clock = NodeClock(time.monotonic(), time.time())
+    report = Report(
+        inquiry=inquiry,
+        record=make_node_record(host, facts, own, clock),
+        verdict=here.verdict,
+        ended=facts.ended,
+        looks=0,
+        proof=here.proof,
+        is_over=here.is_step_over,
+        asks=asks,
+    )
+    return report, own
 
 
 def join_good_ends(answers: Sequence[NodeAnswer]) -> Verdict:

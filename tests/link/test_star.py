@@ -22,8 +22,11 @@ from hangbisect.link.lead import MOST_UNKNOWN, Lead
 from hangbisect.link.messages import (
     Beat,
     Digest,
+    Done,
     Join,
     Judged,
+    LookNow,
+    NodeWord,
     RankWord,
     Report,
     TableRow,
@@ -390,6 +393,62 @@ def test_without_a_token_a_lead_orders_nothing() -> None:
             task = asyncio.create_task(link.run())
             await until(lambda: link.is_connected)
             assert not link.is_led
+            task.cancel()
+
+    run(test())
+
+
+def test_without_a_token_a_lead_has_what_nodes_tell_by_themselves_as_long_as_it_holds() -> None:
+    async def test() -> None:
+        bare = Credentials("job")
+        async with star(bare) as made:
+            states = [RankWord(1, "runs", "4 Tokenizer loaded", still=60.0)]
+
+            async def find() -> tuple[list[tuple[str, int]], Credentials]:
+                return [("127.0.0.1", made.port)], bare
+
+            nodes = [
+                NodeLink(join_of(0), find, lambda: Digest(()), lambda: None),
+                NodeLink(join_of(1), find, lambda: Digest(tuple(states)), lambda: None),
+            ]
+            tasks = [asyncio.create_task(one.run()) for one in nodes]
+            await until(lambda: all(one.is_connected for one in nodes))
+            nodes[1].report(report_of(join_of(1)), [rank(1, SLEEP, SLEEP)])
+            await until(lambda: bool(made.lead.list_told()))
+            (told,) = await made.lead.read_told()
+            assert (told.join.host, [one.rank for one in told.facts]) == ("n2", [1])
+            # Who asks is not answered: all nodes would have to look.
+            nodes[0].report(report_of(join_of(0), asks=True), [])
+            await asyncio.sleep(0.5)
+            assert made.judged == []
+            states[0] = replace(states[0], step="5 Model loaded", still=0.0)  # it goes on
+            await until(lambda: [one.join.host for one in made.lead.list_told()] == ["n1"])
+            for task in tasks:
+                task.cancel()
+
+    run(test())
+
+
+def test_what_a_lead_says_without_a_token_is_not_believed() -> None:
+    async def test() -> None:
+        bare = Credentials("job")
+        async with star(bare) as made:
+
+            async def find() -> tuple[list[tuple[str, int]], Credentials]:
+                return [("127.0.0.1", made.port)], bare
+
+            link = NodeLink(join_of(0), find, lambda: Digest(()), lambda: None)
+            task = asyncio.create_task(link.run())
+            await until(lambda: link.is_connected)
+            made.lead._send_all(LookNow(1))
+            made.lead._send_all(Judged(1, report_of(join_of(0)).verdict))
+            made.lead._send_all(Done("saving the module"))
+            word = NodeWord("1", "n2", (1,), "", 0.0)
+            made.lead._send_all(Beat(time.monotonic(), (word,), behind=("n2",), has_table=True))
+            await asyncio.sleep(1.5)  # the next beat of the lead's has come by then
+            assert (link.asked, link.judged, link.done, link.behind) == (0, None, set(), ())
+            assert (link.others, link.lead_has_table, link.was_led) == ({}, False, False)
+            assert link.is_connected
             task.cancel()
 
     run(test())

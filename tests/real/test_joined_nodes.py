@@ -144,6 +144,32 @@ def test_on_slurm_munge_joins_nodes_that_have_no_token(hosts_here: HostsHere) ->
     end_all(started)
 
 
+def test_without_a_token_the_first_host_shows_what_all_tell_and_ends_nobody(
+    hosts_here: HostsHere,
+) -> None:
+    """No token, no shared folder, no munge: nothing is proved, so the word of the second, which has
+    proved its hang, ends no rank of the first.
+    """
+    made = hosts_here.make(2, shared=False)
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "meets.py").write_text(MEETS)
+        on_hang = ("end", "report")[number]
+        words = [HANGBISECT, "run", "--stall", "4", "--on-hang", on_hang, "--", PYTHON, "meets.py"]
+        environ = environ_of(number, 2, HANGBISECT_TOKEN="")
+        started.append(hosts_here.start(host, *words, "1", "lock", "1000", env=environ))
+    made.until(lambda: all(headings(one) for one in started), "no verdict", DEADLINE)
+    made.until(lambda: "not proved to be of this job" in started[0].said(), "no note")
+    assert started[0].said().count("No token joins the nodes") == 1, shown(started)
+    assert "culprit   rank 1 n2 " in started[0].said(), shown(started)
+    time.sleep(3)
+    assert "still running" in started[0].said(), shown(started)
+    assert started[0].process.poll() is None, shown(started)
+    assert len(headings(started[1])) == 1, shown(started)
+    assert "comes from" not in started[1].said(), shown(started)
+    end_all(started)
+
+
 def test_a_proved_hang_ends_the_ranks_of_all_hosts(hosts_here: HostsHere) -> None:
     made = hosts_here.make(2, shared=False)
     started = start(hosts_here, made, "1", "lock", "1000", on_hang="end")
