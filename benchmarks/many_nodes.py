@@ -50,7 +50,7 @@ from hangbisect.link.channel import (
     open_channel,
     pack,
 )
-from hangbisect.link.lead import Lead, NodeAnswer, Unseen
+from hangbisect.link.lead import Lead
 from hangbisect.link.look_summary import LookSummary
 from hangbisect.link.messages import (
     Digest,
@@ -64,6 +64,7 @@ from hangbisect.link.messages import (
     encode,
 )
 from hangbisect.link.node import DIGEST_EVERY, MOST_WHOLE, list_alike
+from hangbisect.link.peers import NodeAnswer, Unseen
 from hangbisect.monitor.reported_nodes import judge_reported_nodes
 
 OURS = Credentials("a large job", b"k" * 16)

@@ -33,6 +33,9 @@ from .node_messages import (
 from .nodes import Node, NodeAnswer, RemoteJob, describe_failure
 
 READY_SHARE = 1 / 3  # of the time limit, after which nobody waits for who is not ready
+# Of the time limit, for one step to have all machines ready, where it has some: srun ends the tasks
+# of all of them where the slurmd of one has not answered for ten seconds (MessageTimeout).
+STEP_SHARE = 1 / 4
 MOST_READY = 30.0  # seconds of that: a machine that is not told to look ends (LOOK_LIMIT)
 END_LIMIT = 15.0  # seconds for a machine to end its ranks
 _LEAST_TIME = 1.0  # seconds for a further way to be worth trying
@@ -71,6 +74,7 @@ class _AskedNode:
         self.messages: asyncio.Queue[Message | None] = asyncio.Queue()
         self.facts: NodeFacts | None = None
         self.trouble = ""
+        self.is_settled = False  # it is ready, or has failed
         self.has_no_job = False
 
     async def next(self, until: float) -> Message:
@@ -163,6 +167,7 @@ class Inquiry:
 
     def __init__(self, job: RemoteJob, limit: float) -> None:
         self._job, self._limit = job, limit
+        self._until = time.monotonic() + limit
         self._slots = asyncio.Semaphore(job.window)
         self._groups: list[_Group] = []
         self._stacks: dict[str, tuple[Frame, ...]] = {}
@@ -180,13 +185,31 @@ class Inquiry:
         alone = [_Group([node], node.ways) for node in self._job.nodes]
         if self._job.together and len(alone) > 1:
             step = _Group(self._job.nodes, (self._job.together,))
-            until = time.monotonic() + self._limit
-            await self._ask_groups([step])
-            if any(one.facts or one.name for one in step.nodes) or time.monotonic() >= until:
+            if await self._ask_step(step):
                 return _list_answers([step])
             await self.close()  # the step could not begin: each machine for itself
         await self._ask_groups(alone)
         return _list_answers(alone)
+
+    async def _ask_step(self, step: _Group) -> bool:
+        """Ask all machines by one step; return whether it has begun on all of them, or on none so
+        far as there was time.
+        """
+        asking = asyncio.create_task(self._ask_groups([step]))
+        until = time.monotonic() + self._limit * STEP_SHARE
+        try:
+            while not all(one.is_settled for one in step.nodes):
+                if time.monotonic() > until and any(one.is_settled for one in step.nodes):
+                    return False
+                if asking.done():
+                    break
+                await asyncio.wait([asking], timeout=0.1)
+            await asking
+        finally:
+            asking.cancel()
+            await asyncio.wait([asking])
+        has_begun = any(one.facts or one.name for one in step.nodes)
+        return has_begun or time.monotonic() >= self._until
 
     async def end_ranks(self, spared: Node | None = None) -> list[EndedRanks]:
         """Have each machine but the `spared` one end the ranks that it has looked at, and what
@@ -207,14 +230,14 @@ class Inquiry:
     async def _ask_groups(self, groups: list[_Group]) -> None:
         allow_descriptors(min(len(groups), self._job.window))
         self._groups = groups
-        patience = min(self._limit * READY_SHARE, MOST_READY)
+        patience = min((self._until - time.monotonic()) * READY_SHARE, MOST_READY)
         start = _Start(groups[: self._job.window], patience)
         stays = len(groups) <= self._job.window
         await asyncio.gather(*(self._ask_group(one, start, stays) for one in groups))
 
     async def _ask_group(self, group: _Group, start: _Start, stays: bool) -> None:
         async with self._slots:
-            until = time.monotonic() + self._limit
+            until = self._until if stays else time.monotonic() + self._limit
             for number, way in enumerate(group.ways):
                 silent = [node for node in group.nodes if node.facts is None]
                 if not silent or (number and until - time.monotonic() < _LEAST_TIME):
@@ -235,6 +258,7 @@ class Inquiry:
         try:
             while node.facts is None:
                 message = await node.next(until)
+                node.is_settled = True
                 if message["is"] == "ready":
                     start.settle(group, node.node)
                 elif message["is"] == "summary":
@@ -249,6 +273,7 @@ class Inquiry:
             trouble = group.describe_end()
         except (ValueError, KeyError) as error:
             trouble = str(error)
+        node.is_settled = True
         known = [node.trouble] if node.trouble else []
         node.trouble = "; ".join(dict.fromkeys([*known, trouble])) if trouble else ""
         return bool(trouble) and until - time.monotonic() > _LEAST_TIME

@@ -296,6 +296,14 @@ class SlowStep:
 
 
 @dataclass(frozen=True)
+class LongestStep:
+    """The step that took longest, though it may not have been late: "4 Tokenizer loaded"."""
+
+    seconds: Duration
+    words: str
+
+
+@dataclass(frozen=True)
 class LostNode:
     """A node of the job that was heard and is not heard any more."""
 

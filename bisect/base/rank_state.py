@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import events
 from .events import Event
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .process_facts import Look
 
 
+# What the live table says of a rank.
+TableState = Literal["works", "trains", "waits", "ends", "left"]
 LOGGED_KEPT = 20
 _MOST_LISTED = 1 << 16  # ranks of a node: a size beyond this is a typing error
 

@@ -15,8 +15,6 @@ from dataclasses import replace
 
 from ..base.client_program import allow_descriptors
 from ..base.identity import RankId
-from ..base.lazy_dataclass import dataclass
-from ..base.rank_facts import RankFacts
 from ..base.words import format_ranks
 from .channel import (
     Address,
@@ -46,18 +44,20 @@ from .messages import (
     RankLooks,
     Report,
     Said,
+    TableRow,
+    TableRows,
     decode,
     describe_rank_words,
     encode,
     list_ranks,
 )
 from .node_barriers import NodeBarriers
+from .peers import LEASE, NodeAnswer, Peer, Unseen, lease_of
 from .reports import Reports, ToldRanks
 
 # Seconds; of more nodes than this it is so many beats in a second, as each is answered: a beat of
 # 1,250 nodes, with its answers and all else that they say, takes 0.1 s of a processor.
 BEAT_EVERY, _BEATS_IN_A_SECOND = 1.0, 2500
-LEASE = 5.0  # seconds without a word, where a beat comes each second, after which a side is gone
 ANSWER_LIMIT = 8.0  # seconds for nodes to look and report: three looks within two seconds, and time
 # As long as reports still come in it is waited for longer: seconds from one part to the next, and
 # in all. Of 10,000 ranks they take ten seconds of a processor.
@@ -74,65 +74,7 @@ _MOST_DONE = 64  # things for which ranks of other nodes wait
 _ANSWERS_EVERY = 0.05  # seconds between two looks at who has answered
 
 
-@dataclass
-class NodeAnswer:
-    """What one node reported last."""
-
-    join: Join
-    report: Report
-    told: ToldRanks = ToldRanks()
-    facts: tuple[RankFacts, ...] = ()  # made of what is told once they are judged
-    clock_error: float = 0.0  # seconds by which its clock, as the record has it, may be off
-    clock_ahead: float | None = None  # seconds by which its wall clock is ahead of ours
-    at: float = 0.0  # when it was here, monotonic
-    address: str = ""  # by which it reached the lead
-
-
-@dataclass(frozen=True)
-class Unseen:
-    """A node that did not answer."""
-
-    join: Join
-    why: str
-    since: float  # monotonic: when it was heard last
-    last_word: str
-    address: str
-
-
 Judge = Callable[[Sequence[NodeAnswer], Sequence[Unseen], NodeAnswer], Awaitable[Judged]]
-
-
-@dataclass
-class Peer:
-    """One node as the lead knows it. Times are monotonic."""
-
-    join: Join
-    channel: Channel | None  # None: it is not there any more
-    heard: float
-    address: str = ""
-    word: str = ""
-    answer: NodeAnswer | None = None
-    left: str = ""  # why it left, once it said so
-    is_missed: bool = False  # that it is not heard any more was said
-    is_read: bool = False  # what it has sent waits to be taken in: it is not silent
-    error: float = float("inf")  # half of the shortest way there and back
-    offset: float = 0.0  # to be added to its monotonic clock to have ours
-    lease: float = LEASE
-
-    @property
-    def name(self) -> str:
-        return self.join.host or self.join.node
-
-    def is_heard(self, now: float) -> bool:
-        """Return whether it is there and answers."""
-        return self.channel is not None and (self.is_read or now - self.heard < self.lease)
-
-
-def lease_of(every: float) -> float:
-    """Return in how many seconds without a word a side is gone, where a beat comes `every` so many
-    seconds.
-    """
-    return LEASE * max(1.0, every)
 
 
 class Lead:
@@ -143,6 +85,7 @@ class Lead:
     ) -> None:
         """`judge` makes the verdict; `say` tells a person. Nothing is heard before listen()."""
         self._credentials, self._host = credentials.of_listener(), host
+        self.orders = credentials.can_prove  # else it hears what nodes tell, and nothing more
         self._judge, self._say = judge, say
         self._peers: dict[str, Peer] = {}  # by name of the node
         self._owners: dict[int, Peer] = {}  # by rank: the node that came with it last
@@ -160,6 +103,7 @@ class Lead:
         self._changed = asyncio.Event()
         self._barriers = NodeBarriers()
         self._done: list[str] = []  # for which ranks of other nodes may wait
+        self.has_table = False  # of the ranks of all nodes: they tell rows for it then
         self.on_opened: Callable[[Sequence[tuple[Join, AtBarrier]]], None] = lambda arrived: None
         self._beating: asyncio.Task[None] | None = None
 
@@ -305,9 +249,15 @@ class Lead:
         first = next(iter(self._peers.values()), None)
         return first is not None and len(self._owners) >= first.join.world_size
 
+    def list_rows(self) -> list[tuple[str, float, tuple[TableRow, ...]]]:
+        """Return what the nodes that are heard have for a table: host, when (monotonic), rows."""
+        now = time.monotonic()
+        told = (p for p in self._peers.values() if p.rows and p.is_heard(now))
+        return [(peer.name, peer.rows_at, peer.rows) for peer in told]
+
     def _say_if_all_are_there(self, now: float) -> None:
         """Say once that all ranks of the job are heard of."""
-        if not self.are_all_there:
+        if not self.are_all_there or not self.orders:
             return
         peers = [peer for peer in self._peers.values() if peer.is_heard(now)]
         ranks = {rank for peer in peers for rank in peer.join.ranks}
@@ -340,8 +290,12 @@ class Lead:
             raise Refused(f"it speaks of rank {foreign[0]}, which is not its own")
         if isinstance(said, Digest):
             peer.word = describe_rank_words(said.ranks)
+            stills = [one.still for one in said.ranks if one.state in ("runs", "held")]
+            peer.moved_at = time.monotonic() - min(stills, default=float("inf"))
+        elif isinstance(said, TableRows):
+            peer.rows, peer.rows_at = said.rows, time.monotonic()
         elif isinstance(said, Echo):
-            self._note_clock(peer, said)
+            peer.note_clock(said)
         elif isinstance(said, AtBarrier):
             if self._barriers.note(peer.join.node, said):
                 self._move_barrier()
@@ -355,31 +309,23 @@ class Lead:
             self._reports.end(peer.join.node)
             peer.left = said.why
 
-    def _note_clock(self, peer: Peer, echo: Echo) -> None:
-        """Keep the offset of the exchange that took the shortest time: it is off by half of that at
-        the most.
-        """
-        now = time.monotonic()
-        error = (now - echo.beat) / 2
-        if 0 <= error < peer.error:
-            peer.error, peer.offset = error, (now + echo.beat) / 2 - echo.at
-
     def _take_report(self, node: str, report: Report, told: ToldRanks) -> None:
         """A report of which all has come is an answer; one that asks begins an inquiry."""
         peer = self._peers[node]
-        peer.answer = NodeAnswer(peer.join, _on_our_clock(report, peer), told)
-        peer.answer.clock_error, peer.answer.at = peer.error, time.monotonic()
-        if peer.error != float("inf"):
-            wall = peer.answer.report.record.clock.wall
-            peer.answer.clock_ahead = report.record.clock.wall - wall
-        peer.answer.address = peer.address
+        answer = peer.take_answer(report, told)
         self._changed.set()
-        if report.asks and (self._inquiring is None or self._inquiring.done()):
+        if not self.orders or (self._inquiring is not None and not self._inquiring.done()):
+            return
+        if report.asks:
             self._inquiring = asyncio.create_task(self._inquire(peer))
+        elif report.has_ended_well and self._have_all_ended_well():
+            self._inquiring = asyncio.create_task(self._conclude(answer))
 
     def _move_barrier(self) -> None:
         """Tell all nodes which checkpoint each of them has reached, once that has changed."""
         now = time.monotonic()
+        if not self.orders:
+            return
         is_whole = self.are_all_there and all(p.is_heard(now) for p in self._peers.values())
         before = self._barriers.opened
         if self._barriers.move(self._peers if is_whole else ()):
@@ -395,7 +341,35 @@ class Lead:
         if peer.channel is not None:
             peer.channel.close()
 
+    def _have_all_ended_well(self) -> bool:
+        answers = (peer.answer for peer in self._peers.values())
+        return self.are_all_there and all(one and one.report.has_ended_well for one in answers)
+
     # ---- inquiries -------------------------------------------------------------------------------
+
+    def count_heard(self) -> int:
+        """Return how many nodes are heard."""
+        now = time.monotonic()
+        return sum(peer.is_heard(now) for peer in self._peers.values())
+
+    def list_told(self) -> list[NodeAnswer]:
+        """Return what each node that is heard has told last, where none of its ranks has moved
+        since then.
+        """
+        now = time.monotonic()
+        peers = (one for one in self._peers.values() if one.is_heard(now))
+        return [one.answer for one in peers if one.answer and one.answer.at > one.moved_at]
+
+    async def read_told(self) -> list[NodeAnswer]:
+        """Return the same, with the facts of their ranks."""
+        answered = {one.join.node: one for one in self.list_told()}
+        await self._read_answers(answered)
+        return [*answered.values()]
+
+    async def _conclude(self, last: NodeAnswer) -> None:
+        """Tell all that are there how the job has ended, for all ranks of all nodes have."""
+        answers = [one for peer in self._peers.values() if (one := peer.answer) is not None]
+        await self._send_judged(0, answers, [], last)
 
     async def _inquire(self, asker: Peer) -> None:
         """Have all look, and all told what came of it."""
@@ -421,9 +395,18 @@ class Lead:
                 answered.setdefault(peer.join.node, peer.answer)
         await self._read_answers(answered)
         left = ((n, p) for n, p in self._peers.items() if n not in answered)
-        unseen = [self._describe_unseen(p) for n, p in left if n in asked or not p.is_heard(began)]
+        unseen = [p.describe_unseen() for n, p in left if n in asked or not p.is_heard(began)]
+        await self._send_judged(number, [*answered.values()], unseen, asker.answer)
+
+    async def _send_judged(
+        self,
+        number: int,
+        answers: Sequence[NodeAnswer],
+        unseen: Sequence[Unseen],
+        asker: NodeAnswer,
+    ) -> None:
         try:
-            judged = await self._judge([*answered.values()], unseen, asker.answer)
+            judged = await self._judge(answers, unseen, asker)
         except Exception as error:  # each node judges for itself then
             self._tell(f"The lead could not judge all nodes as one: {error!r}")
             judged = Judged(number, failed=True)
@@ -462,20 +445,14 @@ class Lead:
         self, peer: Peer, number: int, began: float, answered: dict[str, NodeAnswer]
     ) -> bool:
         """Return whether a node has answered this inquiry, or is not waited for any more. One that
-        asks itself at the same time has answered.
+        asks itself at the same time has answered, and so has one whose ranks have all ended.
         """
         answer = peer.answer
         asks = answer is not None and answer.report.asks and answer.at > began - BEAT_EVERY
-        if answer is not None and (answer.report.inquiry == number or asks):
+        is_over = answer is not None and answer.report.has_ended_well
+        if answer is not None and (answer.report.inquiry == number or asks or is_over):
             answered[peer.join.node] = answer
         return peer.join.node in answered or not peer.is_heard(time.monotonic())
-
-    def _describe_unseen(self, peer: Peer) -> Unseen:
-        why = peer.left
-        if not why:
-            is_heard = peer.is_heard(time.monotonic())
-            why = "it has not answered in time" if is_heard else "it is not heard any more"
-        return Unseen(peer.join, why, peer.heard, peer.word, peer.address)
 
     # ---- beats -----------------------------------------------------------------------------------
 
@@ -485,7 +462,7 @@ class Lead:
             now, every = time.monotonic(), max(BEAT_EVERY, len(self._peers) / _BEATS_IN_A_SECOND)
             told = self._list_nodes(now, self._choose_nodes(count))
             behind = self._barriers.list_behind({n: p.name for n, p in self._peers.items()})
-            self._send_all(Beat(now, told, every, behind))
+            self._send_all(Beat(now, told, every, behind, self.has_table))
             for peer in [*self._peers.values()]:
                 peer.lease = lease_of(every)
                 if not (peer.left or peer.is_missed or peer.is_heard(now)):
@@ -528,16 +505,6 @@ class Lead:
 
 def _is_its_own(rank: object, join: Join) -> bool:
     return not isinstance(rank, int) or rank in join.ranks
-
-
-def _on_our_clock(report: Report, peer: Peer) -> Report:
-    """Return a report with its moment on the lead's clocks: wall clocks may be apart."""
-    if peer.error == float("inf"):
-        return report
-    clock = report.record.clock
-    behind = time.monotonic() - (clock.monotonic + peer.offset)
-    wall = time.time() - behind
-    return replace(report, record=replace(report.record, clock=replace(clock, wall=wall)))
 
 
 def _address_of(writer: asyncio.StreamWriter) -> str:

@@ -12,7 +12,8 @@ from ..base.json_codec import Misfit, from_json, to_short_json
 from ..base.lazy_dataclass import dataclass
 from ..base.masking import mask_values
 from ..base.node_record import NodeRecord
-from ..base.rank_facts import Ended, RankFacts
+from ..base.rank_facts import Ended, LongestStep, RankFacts
+from ..base.rank_state import TableState
 from ..base.verdict_facts import Verdict
 from .channel import Message, Refused
 
@@ -90,6 +91,12 @@ class Report:
     is_over: bool = False  # the deadline of a step is over
     asks: bool = False  # for a verdict: its ranks stand still
     alike: tuple[RankKind, ...] = ()  # of a large job: ranks of which there may be many
+    longest: LongestStep | None = None  # of a node that has ended well
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Return whether all ranks of the node have, and nothing of them is left to look at."""
+        return self.verdict.outcome == "ok"
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,27 @@ class LookDetails:
     stacks: Any = ()
     texts: Any = ()
     is_last: bool = False
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """Ranks of a node that are in one place, for the table of all nodes."""
+
+    ranks: tuple[int, ...]
+    state: TableState
+    place: str  # "9 WandbLogger ready"
+    number: int  # of the step that they are in
+    since: float  # they are there for so long
+    left: float | None = None  # until the deadline, below zero where that is over; None: none
+    still: float | None = None  # nothing of them has moved for so long; None: something has
+    moves: str = ""
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """What a node has for the table of all nodes, where the lead shows one; now and then."""
+
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True)
@@ -158,6 +186,7 @@ class Beat:
     nodes: tuple[NodeWord, ...] | None = None
     every: float = 1.0  # seconds until the next one; more where there are thousands of nodes
     behind: tuple[str, ...] = ()  # hosts, some of them, for which others are held in a barrier
+    has_table: bool = False  # it shows a table of the ranks of all nodes
 
 
 @dataclass(frozen=True)
@@ -200,7 +229,9 @@ class Judged:
 
 # ---- there and back ------------------------------------------------------------------------------
 
-FromNode = Join | Digest | Echo | Report | RankLooks | LookDetails | AtBarrier | Done | Leave
+FromNode = (
+    Join | Digest | Echo | Report | RankLooks | LookDetails | TableRows | AtBarrier | Done | Leave
+)
 Said = FromNode | Beat | Barriers | LookNow | WantDetails | Judged
 KINDS: dict[str, type] = {
     "join": Join,
@@ -209,6 +240,7 @@ KINDS: dict[str, type] = {
     "report": Report,
     "looks": RankLooks,
     "details": LookDetails,
+    "rows": TableRows,
     "at": AtBarrier,
     "done": Done,
     "leave": Leave,
@@ -218,7 +250,10 @@ KINDS: dict[str, type] = {
     "want": WantDetails,
     "judged": Judged,
 }
-FROM_NODE = (Join, Digest, Echo, Report, RankLooks, LookDetails, AtBarrier, Done, Leave)
+FROM_NODE = (
+    *(Join, Digest, Echo, Report, RankLooks, LookDetails, TableRows),
+    *(AtBarrier, Done, Leave),
+)
 PARTS_OF_REPORTS = ("report", "looks", "details")
 FROM_LEAD = (Beat, Barriers, Done, LookNow, WantDetails, Judged, Leave)
 _NAMES = {kind: name for name, kind in KINDS.items()}
@@ -264,6 +299,8 @@ def _find_impossible(said: Said) -> str:
         return "what was done has too long a name"
     if isinstance(said, Digest) and any(word.still < 0 for word in said.ranks):
         return "a time below zero"
+    if isinstance(said, TableRows) and any(min(r.since, r.still or 0.0) < 0 for r in said.rows):
+        return "a time below zero"
     if isinstance(said, (Echo, Beat)) and said.at < 0:
         return "a time below zero"
     if isinstance(said, Beat) and not 0 < said.every <= _MOST_SECONDS:
@@ -284,6 +321,8 @@ def list_ranks(said: Said) -> tuple[object, ...]:
     """Return the ranks that a message of a node speaks of."""
     if isinstance(said, Digest):
         return tuple(word.rank for word in said.ranks)
+    if isinstance(said, TableRows):
+        return tuple(rank for row in said.rows for rank in row.ranks)
     if isinstance(said, Report):
         alike = (one.rank for one in said.alike)
         return (*said.record.job.local_ranks, *(r.rank for r in said.record.ranks), *alike)

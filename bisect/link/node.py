@@ -26,7 +26,6 @@ from .channel import (
     Refused,
     open_channel,
 )
-from .lead import lease_of
 from .look_summary import LookSummary
 from .messages import (
     FROM_LEAD,
@@ -46,10 +45,13 @@ from .messages import (
     RankLooks,
     Report,
     Said,
+    TableRow,
+    TableRows,
     WantDetails,
     decode,
     encode,
 )
+from .peers import lease_of
 
 DIGEST_EVERY = 2.0  # seconds
 DIGEST_PAUSE = 0.25  # seconds between two that tell of a change
@@ -87,6 +89,8 @@ class NodeLink:
         self._opened = -1  # the last barrier that all nodes have reached, as the lead says
         self.behind: tuple[str, ...] = ()  # hosts for which ranks are held in a barrier
         self.done: set[str] = set()  # what rank 0 is through with, for which ranks may wait
+        self.lead_has_table = False  # the lead shows the ranks of all nodes
+        self.list_rows: Callable[[], tuple[TableRow, ...]] = lambda: ()  # what it shows of these
         self.on_barriers: Callable[[], None] | None = None  # whenever one of these changes
         self._told: list[LookSummary] = []  # of the last report, a rank each
 
@@ -126,6 +130,12 @@ class NodeLink:
         led.
         """
         return self._channel.ends if self._channel is not None and self.is_led else None
+
+    @property
+    def lead_host(self) -> str:
+        """Return the name of the host that leads, "" where that is not known, or nobody does."""
+        place = self.ends[1][0] if self.ends is not None else None
+        return next((word.host for _, word in self.others.values() if word.address == place), "")
 
     @property
     def knows_all_ranks(self) -> bool:
@@ -224,11 +234,11 @@ class NodeLink:
             return False
         return True
 
-    async def wait_for_judgement(self) -> Judged | None:
-        """Return what the lead says, and take it; None if it says nothing, or could not judge, and
-        we are on our own.
+    async def wait_for_judgement(self, limit: float = JUDGED_LIMIT) -> Judged | None:
+        """Return what the lead says, and take it; None if it says nothing within `limit` seconds,
+        or could not judge, and we are on our own.
         """
-        until = time.monotonic() + JUDGED_LIMIT
+        until = time.monotonic() + limit
         while self.judged is None and self.is_connected and time.monotonic() < until:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
@@ -264,7 +274,7 @@ class NodeLink:
             channel.send(encode(self._at))
         for what in self.done:
             channel.send(encode(Done(what)))
-        self.was_led = True
+        self.was_led = self.was_led or self._orders
         telling = asyncio.create_task(self._tell_digests(channel))
         try:
             while True:
@@ -279,7 +289,10 @@ class NodeLink:
         if isinstance(said, Beat):
             self._every = max(1.0, said.every)
             self._send(Echo(said.at, time.monotonic()))
-            self.behind = said.behind
+        if not self._orders:  # nothing proves that it is of this job
+            return
+        if isinstance(said, Beat):
+            self.behind, self.lead_has_table = said.behind, said.has_table
             for word in said.nodes or ():
                 self.others[word.node] = time.monotonic() - word.age, word
         elif isinstance(said, Barriers):
@@ -329,6 +342,8 @@ class NodeLink:
             if places != last or now - told_at >= DIGEST_EVERY * self._every:
                 last, told_at = places, now
                 channel.send(encode(digest))
+                if self.lead_has_table:
+                    channel.send(encode(TableRows(self.list_rows())))
             await asyncio.sleep(DIGEST_PAUSE)
 
     def _send(self, said: Said) -> None:

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .channel import Address, Channel, Credentials, Refused, limit_segments, set_options
-from .lead import BACKLOG, LEASE, MOST_UNKNOWN
+from .lead import BACKLOG, MOST_UNKNOWN
+from .peers import LEASE
 
 GROUP = "239.255.83.76"
 ANSWER_LIMIT = 1.0  # seconds for who leads to answer

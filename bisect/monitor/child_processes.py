@@ -60,6 +60,12 @@ class LiveTable:
         self._drawer: subprocess.Popen[bytes] | None = None
         self._told = ""
         self._unsent = b""
+        self._said_where = False  # that another node shows one of all ranks
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether somebody draws it, as far as is known."""
+        return self._wanted and self._drawer is not None and self._drawer.poll() is None
 
     def show(self) -> None:
         """Tell the drawer what is new; start it first. It is never waited for."""
@@ -67,7 +73,7 @@ class LiveTable:
             return
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
-        elif self._drawer is not None and self._drawer.poll() is None:
+        elif self._drawer is not None and self.is_shown:
             self._tell(self._drawer)
         elif self._starting.done():
             self._wanted = False
@@ -127,13 +133,20 @@ class LiveTable:
 
     def _now(self) -> RankTable:
         from ..report.live_table import RankTable, group_ranks
-        from .live_rows import locate_rank
+        from .live_rows import locate_ranks, take_rows
 
-        job, clock = self._job, time.monotonic()
-        is_over = job.verdict is not None or job.is_quiet or all(m.left for m in job.members)
-        ranks = (locate_rank(job.members, one, job.limits, clock) for one in job.members)
-        rows = () if is_over else group_ranks(ranks)
-        return RankTable(rows, len(job.members.by_rank), job.started, job.limits.stall)
+        job, nodes = self._job, self._job.nodes
+        ranks = [*locate_ranks(job, time.monotonic())]
+        others = nodes.list_rows() if nodes is not None and ranks else []
+        for _, at, rows in others:
+            ranks += take_rows(rows, at)
+        hosts = len({str(job.place["host"]), *(host for host, _, _ in others)})
+        if nodes is not None and nodes.table_host and ranks:
+            if not self._said_where:
+                job.say(f"The table of all ranks is on {nodes.table_host}")
+            self._said_where, ranks = True, []
+        count = len(ranks) or len(job.members.by_rank)
+        return RankTable(group_ranks(ranks), count, job.started, job.limits.stall, hosts)
 
 
 def is_table_wanted(settings: Mapping[str, object], environ: Mapping[str, str]) -> bool:

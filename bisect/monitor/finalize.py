@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .server import Server
 
+# What a node says by itself of a verdict that another one prints.
+_TOLD_ELSEWHERE = {"crash": "A rank has failed", "ok": "All ranks here have ended well"}
 MACHINE_LIMIT = 0.5  # seconds to see what there is of GPUs and memory after a crash
 
 
@@ -142,7 +144,9 @@ def _tell(job: Job, judged: Judgement, published: bool, ending: bool) -> list[st
     """Print the verdict, or who prints it; return the lines that were printed."""
     with job.failures.of("print the verdict"):
         if judged.told_by:
-            why = "A rank has failed" if judged.verdict.outcome == "crash" else "Nothing moves"
+            for sentence in (*job.files.take_news(), *([] if published else job.files.losses())):
+                job.say(sentence)
+            why = _TOLD_ELSEWHERE.get(judged.verdict.outcome, "Nothing moves")
             line = f"{why}; the verdict comes from {judged.told_by}"
             job.say(line)
             return [line]

@@ -33,7 +33,7 @@ from .child_processes import LiveTable, Reports
 from .clocks import TimeLimits, find_deadlines, parse_known_hang
 from .ending import ProcessFamily
 from .monitor_process import Failures
-from .run_folder import RunFolder, name_run
+from .run_folder import PATH_FILE, TOLD_FILE, RunFolder, name_run
 from .watcher_link import OUTER_VARIABLE, TRIAL_VARIABLE, SupervisorLinks
 
 if TYPE_CHECKING:
@@ -351,7 +351,7 @@ class Job:
 
     def _run_path(self) -> tuple[Path, list[str]]:
         """Return where the run folder is to be, and what is inside that for this monitor."""
-        chosen = self.folder / f"{self._prefix}run-path"
+        chosen = self.folder / f"{self._prefix}{PATH_FILE}"
         with contextlib.suppress(OSError):  # a monitor that takes over goes on in the same folder
             return Path(chosen.read_text()), []
         start = Path(str(self.settings["folder_of_start"]))
@@ -375,7 +375,7 @@ class Job:
     def note_run_folder(self) -> None:
         """Leave word for a monitor that takes over; say what became of the run folder."""
         with contextlib.suppress(OSError):
-            (self.folder / f"{self._prefix}run-path").write_text(str(self.files.path))
+            (self.folder / f"{self._prefix}{PATH_FILE}").write_text(str(self.files.path))
         for sentence in self.files.take_news():
             self.say(sentence)
 
@@ -438,12 +438,16 @@ class Job:
             is_kept = is_kept and stage is not None and not our_folders.holds_nothing(str(stage))
         if stage is not None and not is_kept:
             shutil.rmtree(stage, ignore_errors=True)
+        path, told = (self.folder / f"{self._prefix}{name}" for name in (PATH_FILE, TOLD_FILE))
+        if is_kept:
+            with contextlib.suppress(OSError):
+                os.rename(path, told)
         first = self.folder / f"{self._prefix}run"
         if first != stage:  # it could not be written any more: all of it went on elsewhere
             shutil.rmtree(first, ignore_errors=True)
         with contextlib.suppress(OSError):
             for entry in list(self.folder.iterdir()):
-                if entry != stage and entry.name.startswith(self._prefix):
+                if entry not in (stage, told) and entry.name.startswith(self._prefix):
                     with contextlib.suppress(OSError):
                         entry.unlink(missing_ok=True)
             is_empty = our_folders.holds_nothing(str(self.folder))

@@ -204,6 +204,9 @@ async def judge_with_others(
     early for one, and this node looks again later.
     """
     answer = await _hear_others(job, here, ended, inquiry)
+    if ended == "done" and job.nodes is not None and job.nodes.is_led:
+        verdict = here.verdict if answer is None or answer.verdict is None else answer.verdict
+        return replace(here, verdict=verdict, told_by=job.nodes.leading_host)
     if answer is None and not inquiry and _list_lost(job):
         await _find_next_lead(job, ended)
         if not (
@@ -236,6 +239,9 @@ async def judge_with_others(
     assert job.nodes is not None
     joint = job.nodes.take_joint()
     verdict, proof, is_over = answer.verdict, answer.proof, answer.is_over
+    if joint is not None and not job.nodes.is_led:  # of what is not proved nothing ends a job
+        verdict = replace(verdict, outcome=here.verdict.outcome)
+        proof, is_over = here.proof, here.is_step_over
     if joint is not None:
         return Judgement(verdict, joint.facts, joint.ranks, joint.graph, proof, is_over)
     told_by = answer.lead or "another node"

@@ -151,11 +151,26 @@ def read_token(path: Path) -> str:
     return str(read_own_json(path).get("token", ""))
 
 
-def find_local_token(job: str) -> str:
+async def read_shared_token(folder: Path) -> str:
+    """Return the token that the lead has left in a run folder that nodes share, "" if none can be
+    read in time.
+    """
+    with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
+        return await call_with_limit(read_token, folder / TOKEN_FILE, limit=FILE_LIMIT)
+    return ""
+
+
+async def find_local_token(job: str) -> str:
     """Return the token that the lead of a job has left on this machine, in the folder of its
     monitor, "" if there is none: of several the last, for one may be of a lead that was killed.
-    `job` is that of its Credentials. May block.
+    `job` is that of its Credentials.
     """
+    with contextlib.suppress(OSError, TimeoutError, RuntimeError):
+        return await call_with_limit(_find_local_token, job, limit=FILE_LIMIT)
+    return ""
+
+
+def _find_local_token(job: str) -> str:
     found: list[tuple[float, str]] = []
     paths = (path for base in bases() for path in Path(base).glob(f"hangbisect-*/run/{TOKEN_FILE}"))
     for path in islice(paths, _MOST):

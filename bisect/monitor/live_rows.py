@@ -4,13 +4,27 @@ and not while ranks wait for the monitor.
 
 from __future__ import annotations
 
-from ..base.rank_state import NodeRanks, RankState, find_missing_ranks
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..base.rank_state import NodeRanks, RankState, TableState, find_missing_ranks
 from ..base.words import format_ranks
-from ..report.live_table import RankNow, State
+from ..report.live_table import RankNow
 from . import clocks
 from .clocks import TimeLimits
 
+if TYPE_CHECKING:
+    from ..link.messages import TableRow
+    from .job import Job
+
 STILL_SHOWN = 5.0  # seconds without movement that are worth a word
+
+
+def locate_ranks(job: Job, clock: float) -> Sequence[RankNow]:
+    """Return where the ranks of this node are at `clock`; () where nothing is watched any more."""
+    if job.verdict is not None or job.is_quiet or all(member.left for member in job.members):
+        return ()
+    return [locate_rank(job.members, one, job.limits, clock) for one in job.members]
 
 
 def locate_rank(members: NodeRanks, member: RankState, limits: TimeLimits, clock: float) -> RankNow:
@@ -31,7 +45,7 @@ def locate_rank(members: NodeRanks, member: RankState, limits: TimeLimits, clock
     )
 
 
-def _find_state(member: RankState) -> State:
+def _find_state(member: RankState) -> TableState:
     if member.has_left:
         return "left"
     if member.finished:
@@ -41,7 +55,7 @@ def _find_state(member: RankState) -> State:
     return "trains" if member.quiet else "works"
 
 
-def _format_place(members: NodeRanks, member: RankState, state: State) -> str:
+def _format_place(members: NodeRanks, member: RankState, state: TableState) -> str:
     if state in ("left", "ends"):
         return "has ended" if state == "left" else "ends"
     if state == "trains":
@@ -56,3 +70,40 @@ def _format_place(members: NodeRanks, member: RankState, state: State) -> str:
     words = checkpoint.words.removeprefix("checkpoint ")
     inside = phase.name.replace("_", " ") if phase else ""
     return f"{words}: {inside}" if inside else words
+
+
+def give_rows(ranks: Iterable[RankNow], clock: float) -> tuple[TableRow, ...]:
+    """Return a node's ranks as it tells them to who shows those of all nodes: a row for each place;
+    `clock` is its own, which is no other node's.
+    """
+    from ..link.messages import TableRow  # of jobs on several nodes alone
+
+    rows: dict[tuple[object, ...], list[RankNow]] = {}
+    for one in ranks:
+        times = (one.since, one.until, one.still_since)
+        rows.setdefault((one.state, one.place, one.number, one.moves, *times), []).append(one)
+    return tuple(
+        TableRow(
+            tuple(one.rank for one in row),
+            *(row[0].state, row[0].place, row[0].number),
+            since=max(0.0, clock - row[0].since),
+            left=None if (until := row[0].until) is None else until - clock,
+            still=None if (still := row[0].still_since) is None else max(0.0, clock - still),
+            moves=row[0].moves,
+        )
+        for row in rows.values()
+    )
+
+
+def take_rows(rows: Iterable[TableRow], clock: float) -> list[RankNow]:
+    """Return the ranks of another node, which told this at `clock`, the own one."""
+    return [
+        RankNow(
+            *(rank, row.state, row.place, row.number, clock - row.since),
+            until=None if row.left is None else clock + row.left,
+            still_since=None if row.still is None else clock - row.still,
+            moves=row.moves,
+        )
+        for row in rows
+        for rank in row.ranks
+    ]

@@ -16,9 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..link.channel import Address, Channel, Credentials, open_channel
-from ..link.lead import LEASE, Lead
+from ..link.lead import Lead
 from ..link.messages import NodeWord
 from ..link.node import NodeLink, open_lead
+from ..link.peers import LEASE
 from .lead_address import AFTER, WaitingNodes, listen_at
 
 MOST = 16  # nodes that may come to lead: once the first so many are lost, each is on its own
@@ -75,6 +76,11 @@ class NextLead:
         """Return whether nodes of the job are known, of which none leads."""
         return self._waiting is not None and len(self._waiting.found) > 1
 
+    @property
+    def lead(self) -> Lead | None:
+        """Return the lead that this node is, where the first is lost, or did not come."""
+        return self._lead
+
     async def find(self) -> tuple[Sequence[Address], Credentials]:
         """Return where to look for the lead, and what to prove: at the places of the first one;
         once that is lost, or has not come for some seconds, at the nodes before this one too, and
@@ -86,7 +92,7 @@ class NextLead:
             toward = places or await self._first.list_addresses()
             await waiting.exchange(credentials.job, toward, not credentials.can_prove)
         if not credentials.can_prove:
-            return (), credentials
+            return places, credentials
         found = waiting.found if waiting is not None else []
         known = link.list_others() if link.was_led else found
         return [*places, *await self._list_places(known, credentials)], credentials

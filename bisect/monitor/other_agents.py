@@ -32,9 +32,10 @@ from ..diagnosis.other_nodes import cannot_meet, compare_agents, meets_elsewhere
 from ..diagnosis.snapshot import Snapshot
 from ..diagnosis.verdict import judge_snapshot
 from ..link.channel import Address, Credentials, has_munge
-from ..link.lead import Lead, NodeAnswer, Unseen
+from ..link.lead import Lead
 from ..link.messages import Digest, Join, Judged, NodeWord, Report
 from ..link.node import NodeLink, open_lead
+from ..link.peers import NodeAnswer, Unseen
 from .copy_run import write
 from .lead_address import (
     FILE_LIMIT,
@@ -48,7 +49,7 @@ from .lead_address import (
     list_lead_places,
     listen_at,
     make_credentials,
-    read_token,
+    read_shared_token,
     resolve_places,
 )
 from .monitor_process import call_in_thread
@@ -240,9 +241,7 @@ class OtherAgents:
         """
         token = self._token
         if not token:
-            path = self._around.run_dir / TOKEN_FILE
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                token = (await call_with_limit(read_token, path, limit=FILE_LIMIT)).encode()
+            token = (await read_shared_token(self._around.run_dir)).encode()
         return token
 
     def _name_without_port(self) -> str:

@@ -20,18 +20,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.deadline import call_with_limit
-from ..base.node_record import NodeClock, make_node_record
-from ..base.rank_facts import Ended, JobFacts, LostNode
+from ..base.rank_facts import Ended, JobFacts, LongestStep, LostNode
 from ..base.variables import TOKEN_VARIABLE
 from ..base.words import format_ranges, format_ranks
 from ..link.channel import Address, Credentials, has_munge
-from ..link.lead import Lead, NodeAnswer, Unseen
-from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, Report
+from ..link.lead import Lead
+from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, TableRow
 from ..link.node import NodeLink
+from ..link.peers import NodeAnswer, Unseen
 from ..link.signposts import Signpost
 from .lead_address import (
-    FILE_LIMIT,
     TOKEN_FILE,
     NeighbourSearch,
     WaitingNodes,
@@ -42,12 +40,13 @@ from .lead_address import (
     list_lead_places,
     listen_at,
     make_credentials,
-    read_token,
+    read_shared_token,
     resolve_places,
 )
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
-from .reported_nodes import judge_reported_nodes
+from .reported_nodes import find_longest_step, judge_reported_nodes, judge_told_nodes, make_report
+from .verdict_output import find_longest_step as find_own_longest_step
 
 if TYPE_CHECKING:
     from ..base.rank_state import RankState
@@ -62,6 +61,8 @@ _MOST_HOSTS = 256  # that are told to who watches the launcher
 _GUIDE_EVERY = 3.0  # seconds between two looks whether ranks are missing still
 NO_LEAD_AFTER = 30.0  # seconds until it is said that no lead is found
 OVER_JOIN_LIMIT = 5.0  # the same once a rank has failed, or all have ended
+# Seconds for all nodes to have ended as well; ranks of a walk wait for that (GOODBYE_LIMIT).
+END_LIMIT = 2.0
 # All nodes are to look then; after a crash as well: others lose their peer by it, and may fail.
 ASKING: tuple[Ended, ...] = ("still", "late", "busy", "left", "limit", "crash")
 _RUN_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_PORT")
@@ -78,11 +79,11 @@ class OtherNodes:
         self._is_led_from_here: bool | None = None  # None: not looked up yet
         self._next: NextLead | None = None
         self._joint: JointJudgement | None = None  # made by us, who lead
+        self.longest_step: LongestStep | None = None  # on any node, where we told how all ended
         self._token = b""
         self._tasks: list[asyncio.Task[None]] = []
         self._said_none = False
         self._cannot_listen = ""  # why not, where rank 0 is here
-        self._has_looked_up = False
         self.ranks = self._list_ranks()
         host = str(job.place["host"])
         # Programs that start their ranks themselves have not numbered the nodes.
@@ -107,6 +108,7 @@ class OtherNodes:
         join = Join(self._node, host, secrets.token_hex(8), self.ranks, members.world_size)
         self.link = NodeLink(join, self._find, self._digest, job.changed.set)
         self.link.on_barriers = self._move_barriers
+        self.link.list_rows = self._give_rows
         if job.lockstep and not job.runs_script:
             self.link.pass_barrier(AtBarrier(max(members.opened, default=0)))
         folder = self._shared_folder()
@@ -180,14 +182,17 @@ class OtherNodes:
         self._token = token.encode()
         credentials = self._credentials()
         if not credentials.can_prove:
-            job.say(f"Each node judges for itself: no token joins them ({TOKEN_VARIABLE})")
-            return
+            job.say(
+                f"No token joins the nodes ({TOKEN_VARIABLE}): each judges for itself, and what "
+                "others tell is shown here"
+            )
         lead = self.make_lead(credentials)
         addresses = await self.list_addresses()
         if why_not := await listen_at(lead, addresses, self._list_places()):
             self._cannot_listen = why_not  # one that leads elsewhere may be found
         else:
             self._lead = lead
+        if self._lead is not None and credentials.can_prove:
             self._search = NeighbourSearch(credentials.job)
             await self._search.be_found(lambda _: self._name_lead(lead))
 
@@ -226,9 +231,9 @@ class OtherNodes:
         return await self._next.find()
 
     async def find_first(self) -> tuple[Sequence[Address], Credentials]:
-        """Return where to look for the first lead, and what to prove: nowhere without a token. That
-        of a run folder is read anew each time: it may be of a run before this one, and where there
-        is munge as well each second try is by that.
+        """Return where to look for the first lead, and what to prove. The token of a run folder is
+        read anew each time: it may be of a run before this one, and where there is munge as well
+        each second try is by that. Without a token nothing is proved, and who leads orders nothing.
         """
         if self._lead is None:
             token = os.environ.get(TOKEN_VARIABLE, "")
@@ -238,13 +243,8 @@ class OtherNodes:
             self._token = token.encode()
         self._say_if_alone()
         credentials = self._credentials()
-        if credentials.can_prove:
-            asked = await self._ask_neighbours(credentials)
-            return [*await self.list_addresses(), *asked], credentials
-        if not self._has_looked_up:  # once: what MASTER_ADDR means tells who waits for rank 0
-            self._has_looked_up = True
-            await self.list_addresses()
-        return (), credentials
+        asked = await self._ask_neighbours(credentials) if credentials.can_prove else []
+        return [*await self.list_addresses(), *asked], credentials
 
     async def _may_be_led_from_here(self) -> bool:
         """Return whether the lead may be on this machine: by its name, or by its address."""
@@ -268,15 +268,10 @@ class OtherNodes:
         """Return the token that the lead has left for nodes that share its run folder, or that are
         started on its machine; "" where there is none.
         """
-        folder, token = self._shared_folder(), ""
-        if folder is not None:
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError, ValueError):
-                path = folder / TOKEN_FILE
-                token = await call_with_limit(read_token, path, limit=FILE_LIMIT)
+        folder = self._shared_folder()
+        token = "" if folder is None else await read_shared_token(folder)
         if not token and await self._may_be_led_from_here():
-            with contextlib.suppress(OSError, TimeoutError, RuntimeError):
-                own = self._credentials().job
-                token = await call_with_limit(find_local_token, own, limit=FILE_LIMIT)
+            token = await find_local_token(self._credentials().job)
         return token
 
     def _shared_folder(self) -> Path | None:
@@ -289,6 +284,8 @@ class OtherNodes:
     def _say_if_alone(self) -> None:
         link = self.link
         if link is None or link.was_led or self._said_none or self._lead is not None:
+            return
+        if link.is_connected:  # without a token
             return
         leads = 0 in self.ranks and not self._cannot_listen
         if leads or time.monotonic() < self._began + NO_LEAD_AFTER:
@@ -309,6 +306,28 @@ class OtherNodes:
         if job.runs_script:
             titles = {}
         return Digest(tuple(_word_of(member, titles, now) for member in ranks))
+
+    # ---- the table of ranks ----------------------------------------------------------------------
+
+    @property
+    def table_host(self) -> str:
+        """Return the host that shows the ranks of all nodes, "" where that is none or this one."""
+        return self.leading_host if self.is_led and self.link and self.link.lead_has_table else ""
+
+    def list_rows(self) -> list[tuple[str, float, tuple[TableRow, ...]]]:
+        """Return what other nodes tell for our table; have them told that there is one."""
+        lead = self._lead or (self._next.lead if self._next is not None else None)
+        if lead is None:
+            return []
+        lead.has_table = True
+        return lead.list_rows()
+
+    def _give_rows(self) -> tuple[TableRow, ...]:
+        from .live_rows import give_rows, locate_ranks  # where there is a table at all
+
+        if not self.leading_host:
+            return ()  # we show it
+        return give_rows(locate_ranks(self._job, now := time.monotonic()), now)
 
     # ---- barriers --------------------------------------------------------------------------------
 
@@ -427,14 +446,26 @@ class OtherNodes:
         needs nobody's verdict.
         """
         asks = ended in ASKING
-        if asks or (not inquiry and self._has_script_ended()):
+        if asks or (not inquiry and (ended == "done" or self._has_script_ended())):
             await self._wait_for_nodes(ended)
         link = self.link
         if link is None or not link.is_led:
-            return None
+            is_heard = link is not None and link.is_connected and not inquiry
+            return await self._hear_unproved(link, here, ended) if link and is_heard else None
         tell = partial(self._report, link, here, ended, inquiry, asks=asks and not inquiry)
         is_heard = link.answer(inquiry, tell)
+        if is_heard and ended == "done":  # who failed or hangs elsewhere is none of ours
+            judged = await link.wait_for_judgement(END_LIMIT)
+            verdict = judged.verdict if judged is not None else None
+            return judged if verdict is not None and verdict.outcome == "ok" else None
         return await link.wait_for_judgement() if is_heard and (asks or inquiry) else None
+
+    @property
+    def leading_host(self) -> str:
+        """Return the host that gives the verdict on all nodes, "" where that is this one."""
+        if self.link is None or self._lead is not None or (self._next and self._next.lead):
+            return ""
+        return self.link.lead_host or "another node"
 
     def _has_script_ended(self) -> bool:
         """Return whether all processes are gone here: none of ours, which would wait for us."""
@@ -449,6 +480,8 @@ class OtherNodes:
         shares = not is_over and self._lead is None and self._shared_folder() is not None
         until = self._began + (OVER_JOIN_LIMIT if is_over else JOIN_LIMIT)
         until += SHARED_JOIN_LIMIT - JOIN_LIMIT if shares else 0.0
+        if ended == "done" and not self._job.runs_script:  # its ranks wait for us
+            until = min(until, time.monotonic() + END_LIMIT / 2)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._has_begun.wait(), until - time.monotonic())
         can_prove = self._credentials().can_prove or TOKEN_VARIABLE in os.environ
@@ -462,23 +495,22 @@ class OtherNodes:
     def _report(
         self, link: NodeLink, here: Judgement, ended: Ended, inquiry: int, asks: bool
     ) -> None:
-        from ..collect.nodes import drop_lost
+        host = str(self._job.place["host"])
+        report, ranks = make_report(here, host, self.ranks, inquiry, asks)
+        longest = find_own_longest_step(self._job) if ended == "done" else None
+        link.report(replace(report, ended=ended, longest=longest), ranks)
 
-        clock = NodeClock(time.monotonic(), time.time())
-        ranks = [one for one in here.ranks if one.rank in self.ranks]
-        facts = replace(drop_lost(here.facts), local_ranks=self.ranks)
-        record = make_node_record(str(self._job.place["host"]), facts, ranks, clock)
-        report = Report(
-            inquiry=inquiry,
-            record=record,
-            verdict=here.verdict,
-            ended=ended,
-            looks=0,
-            proof=here.proof,
-            is_over=here.is_step_over,
-            asks=asks,
-        )
-        link.report(report, ranks)
+    async def _hear_unproved(self, link: NodeLink, here: Judgement, ended: Ended) -> Judged | None:
+        """Tell who leads what this node knows; where it leads itself, return the verdict on all
+        that have told so. Nothing proves who they are: nobody obeys, and each judges for itself.
+        """
+        with contextlib.suppress(ConnectionError, ValueError):
+            self._report(link, here, ended, 0, asks=False)
+        if self._lead is None or ended not in ASKING:
+            return None
+        told = await judge_told_nodes(self._node, self._lead, self.list_ports())
+        judged, self._joint = told or (None, None)
+        return judged
 
     def take_joint(self) -> JointJudgement | None:
         """Return what our verdict on all nodes rests on, None where we do not lead."""
@@ -494,6 +526,7 @@ class OtherNodes:
             self._node, answers, unseen, asker, self.list_ports()
         )
         self._joint = joint or self._joint
+        self.longest_step = find_longest_step(answers)
         return judged
 
 

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..base.rank_facts import ClockOffset, LostNode
+from ..base.node_differences import find_node_differences
+from ..base.node_record import NodeClock, make_node_record
+from ..base.rank_facts import ClockOffset, LongestStep, LostNode, RankFacts
+from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
 from ..base.words import format_seconds
-from ..link.lead import NodeAnswer, Unseen
-from ..link.messages import Judged
+from ..link.messages import Judged, Report
+from ..link.peers import NodeAnswer, Unseen
 from .lead_address import find_unheard_nodes
 from .monitor_process import call_in_thread
 
 if TYPE_CHECKING:
     from ..collect.nodes import JointJudgement
+    from ..link.lead import Lead
+    from .judgement import Judgement
 
+TOLD_LIMIT = 4.0  # seconds for nodes that are ordered nothing to come to verdicts of their own
+UNPROVED = f"what other nodes told is not proved to be of this job (no {TOKEN_VARIABLE})"
 NOT_REACHED = "it was never heard, and the network does not reach it"
 NOT_COME = "Slurm has it for this job, and it was never heard"
 
@@ -34,6 +42,8 @@ async def judge_reported_nodes(
     at work. `lead` is the name of the node that judges; at `ports` it is asked whether hosts that
     no node has told of are reached.
     """
+    if not unseen and all(one.report.has_ended_well for one in answers):
+        return Judged(0, join_good_ends(answers)), None
     gc.disable()  # of 100,000 ranks it takes a third less time
     try:
         return await _judge_answers(lead, answers, unseen, asker, ports)
@@ -86,6 +96,81 @@ async def _judge_answers(
     verdict = replace(verdict, nodes=(*verdict.nodes, *never_heard))
     is_over = any(one.report.is_over for one in order)
     return Judged(0, verdict, proof=proof, is_over=is_over), replace(joint, verdict=verdict)
+
+
+async def judge_told_nodes(
+    node: str, lead: Lead, ports: Sequence[int]
+) -> tuple[Judged, JointJudgement] | None:
+    """Return the verdict on this node and all that have told what they know by themselves, and what
+    it rests on; None where none other has, or one is at work. Nothing proves that they are nodes of
+    this job.
+    """
+    until = time.monotonic() + TOLD_LIMIT
+    while len(lead.list_told()) < lead.count_heard() and time.monotonic() < until:
+        await asyncio.sleep(0.1)
+    answers = await lead.read_told()
+    own = next((one for one in answers if one.join.node == node), None)
+    if own is None or len(answers) < 2:
+        return None
+    judged, joint = await judge_reported_nodes(node, answers, [], own, ports)
+    if judged.verdict is None or joint is None:
+        return None
+    verdict = replace(judged.verdict, notes=(*judged.verdict.notes, UNPROVED))
+    return replace(judged, verdict=verdict), replace(joint, verdict=verdict)
+
+
+def make_report(
+    here: Judgement, host: str, ranks: Sequence[int], inquiry: int, asks: bool
+) -> tuple[Report, list[RankFacts]]:
+    """Return what a node with these ranks tells of its own verdict, and the ranks with their
+    looks.
+    """
+    from ..collect.nodes import drop_lost
+
+    facts = replace(drop_lost(here.facts), local_ranks=tuple(ranks))
+    own = [one for one in here.ranks if one.rank in ranks]
+    clock = NodeClock(time.monotonic(), time.time())
+    report = Report(
+        inquiry=inquiry,
+        record=make_node_record(host, facts, own, clock),
+        verdict=here.verdict,
+        ended=facts.ended,
+        looks=0,
+        proof=here.proof,
+        is_over=here.is_step_over,
+        asks=asks,
+    )
+    return report, own
+
+
+def join_good_ends(answers: Sequence[NodeAnswer]) -> Verdict:
+    """Return the verdict on nodes of which each has ended well: that of the first, with the ranks
+    of all.
+    """
+    order = sorted(answers, key=lambda one: one.join.ranks)
+    verdicts = [one.report.verdict for one in order]
+    first = verdicts[0]
+    verdict = replace(
+        first,
+        seen_ranks=tuple(sorted({rank for one in verdicts for rank in one.seen_ranks})),
+        seconds=replace(first.seconds, total=max(one.seconds.total for one in verdicts)),
+        slow_steps=tuple(dict.fromkeys(step for one in verdicts for step in one.slow_steps)),
+        barrier_opened=next((one.barrier_opened for one in verdicts if one.barrier_opened), None),
+        notes=tuple(dict.fromkeys(note for one in verdicts for note in one.notes)),
+        said=tuple(dict.fromkeys(sentence for one in verdicts for sentence in one.said)),
+        differences=find_node_differences(one.report.record for one in order),
+    )
+    return add_nodes(verdict, order, [])
+
+
+def find_longest_step(answers: Sequence[NodeAnswer]) -> LongestStep | None:
+    """Return which step took longest on any of these nodes, and where; None where none tells."""
+    steps = [
+        replace(one.report.longest, words=f"{one.report.longest.words} on {one.join.host}")
+        for one in answers
+        if one.report.longest is not None
+    ]
+    return max(steps, key=lambda step: step.seconds, default=None)
 
 
 def describe_as_lost(one: Unseen) -> LostNode:

@@ -248,6 +248,20 @@ _HELPER = (sys.executable, "-I", "-S", str(Path(__file__).with_name("copy_run.py
 Request = dict[str, Any]  # of copy_run.publish()
 
 
+PATH_FILE, TOLD_FILE = "run-path", "run-path-told"  # beside the stage, "run"
+
+
+def read_run_path(stage: Path) -> tuple[Path | None, bool]:
+    """Return where the files of a monitor's stage were to go, None where that is not known, and
+    whether the monitor has said itself that they could not.
+    """
+    prefix = stage.name.removesuffix("run")
+    for name in (PATH_FILE, TOLD_FILE):
+        with contextlib.suppress(OSError):
+            return Path((stage.parent / f"{prefix}{name}").read_text()), name == TOLD_FILE
+    return None, False
+
+
 def name_run(mark: str) -> str:
     """Return the name by which all processes of a run on this node know it, from its mark."""
     return f"{os.getuid()} {os.uname().nodename} {mark}"
@@ -283,6 +297,7 @@ class RunFolder:
         self._since = time.time() if since is None else since
         self._lock: int | None = None  # holds the lock of `path`
         self._is_taken = False
+        self._told_loss = ""
         self._is_temporary = False  # a folder that we have chosen
         # A helper that gave no answer. In a file system it cannot even be killed: no second one.
         self._stuck: subprocess.Popen[bytes] | None = None
@@ -328,11 +343,13 @@ class RunFolder:
         return news
 
     def losses(self) -> list[str]:
-        """Return a sentence if what was written last is not in the run folder."""
+        """Return a sentence if what was written last is not in the run folder; the same once."""
         if self.is_published:
             return []
         where = "they are lost" if self.where is None else f"files are in {self.where}"
-        return [f"The run folder could not be written: {self.trouble}; {where}"]
+        sentence = f"The run folder could not be written: {self.trouble}; {where}"
+        is_new, self._told_loss = sentence != self._told_loss, sentence
+        return [sentence] if is_new else []
 
     async def publish(
         self, limit: float = COPY_LIMIT, first: bool = False, last: bool = False

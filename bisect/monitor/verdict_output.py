@@ -16,6 +16,7 @@ from ..base.files import write_whole
 from ..base.identity import native_file, rank_file, write_rank
 from ..base.json_codec import to_json
 from ..base.node_record import NodeClock, make_node_record
+from ..base.rank_facts import LongestStep
 from ..base.words import format_seconds, terminal_width
 from ..report.rows import format_good_run, word_good_run
 from .rank_exits import NOT_PROVED, STATES_AFTER, UNPROVED
@@ -48,7 +49,9 @@ def print_verdict(
     if verdict.outcome == "ok":
         first = next(iter(job.members), None)
         missing = sorted(first.not_exercised) if first else []
-        slowest = _describe_slowest_step(job)
+        longest = job.nodes.longest_step if job.nodes is not None else None
+        longest = longest or find_longest_step(job)
+        slowest = longest.words if longest is not None else ""
         answer = word_good_run(verdict, missing, slowest, folder, runs_script=job.runs_script)
         lines = format_good_run(answer, width)
     else:
@@ -69,18 +72,20 @@ def print_verdict(
     return lines
 
 
-def _describe_slowest_step(job: Job) -> str:
-    """Return which step took longest, in words: "4 Tokenizer loaded 3.4 s (imports 3.3 s)"."""
+def find_longest_step(job: Job) -> LongestStep | None:
+    """Return which step of this node took longest, "4 Tokenizer loaded 3.4 s (imports 3.3 s)"; None
+    where there was none.
+    """
     steps = [(took, n, m) for m in job.members for n, took in m.took.items()]
     if not steps:
-        return ""
+        return None
     took, number, member = max(steps, key=lambda step: step[0])
     if job.members.user_steps is not None:
-        return f"{job.members.user_steps.title(number)} {took:.1f} s"
+        return LongestStep(took, f"{job.members.user_steps.title(number)} {took:.1f} s")
     title = next((c.title for c in job.table if c.number == number), "")
     importing = member.imports.get(number, 0.0)
     inside = f" (imports {importing:.1f} s)" if importing >= 0.1 else ""
-    return f"{number} {title} {took:.1f} s{inside}"
+    return LongestStep(took, f"{number} {title} {took:.1f} s{inside}")
 
 
 def describe_state(job: Job, verdict: Verdict, ending: bool, proof: str) -> str:

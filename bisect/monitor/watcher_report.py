@@ -19,7 +19,7 @@ from ..rank.lines import write_within
 from ..rank.our_folders import holds_nothing
 from ..report.terminal import culprit_stack, verdict_lines
 from .rank_exits import NOT_PROVED, STATES_AFTER
-from .run_folder import RunFolder, name_run
+from .run_folder import RunFolder, name_run, read_run_path
 from .verdict_output import write_looks
 
 if TYPE_CHECKING:
@@ -87,15 +87,16 @@ async def write_from_outside(around: SupervisedCommand, folder: str, verdict: Ve
 
 
 async def take_over_files(around: SupervisedCommand, folder: str, left: str) -> None:
-    """Copy to the run folder what a monitor that was killed has `left` in its own, and remove that;
-    what cannot be copied stays there, and is said.
+    """Copy to the run folder what a monitor that was killed has `left` in its own, or one that
+    could not, and remove that; what cannot be copied stays there, and is said, by one of the two.
     """
     for stage in [*Path(left).glob("*run")]:
         if not holds_nothing(str(stage)):
-            run = name_run(f"{folder}/socket")
-            files = RunFolder(stage, around.run_dir, run=run, adds=True, since=around.since)
+            run, (path, was_told) = name_run(f"{folder}/socket"), read_run_path(stage)
+            files = RunFolder(stage, path or around.run_dir, run=run, adds=True, since=around.since)
             if not await files.publish():
-                print_line(f"A monitor was killed, and its files stay in {stage}: {files.trouble}")
+                if not was_told:
+                    print_line(f"The files of a monitor stay in {stage}: {files.trouble}")
                 return
             files.close()
     shutil.rmtree(left, ignore_errors=True)

@@ -25,12 +25,12 @@ import socket
 import termios
 import time
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from ..base.columns import Column, in_columns, styled
 from ..base.json_codec import from_json, to_json
 from ..base.lazy_dataclass import dataclass
 from ..base.proc import read_stat
+from ..base.rank_state import TableState
 from ..base.words import format_count, format_rank_numbers, format_seconds, join_lines
 
 _SAVE, _RESTORE = "\x1b7", "\x1b8"  # DECSC, DECRC: the cursor, its colours, and its margin's flag
@@ -125,8 +125,7 @@ def _terminal_device(number: int) -> int:
     return os.makedev(number >> 8 & 0xFFF, number >> 20 << 8 | number & 0xFF)
 
 
-State = Literal["works", "trains", "waits", "ends", "left"]
-_ORDER: tuple[State, ...] = ("works", "trains", "waits", "ends", "left")
+_ORDER: tuple[TableState, ...] = ("works", "trains", "waits", "ends", "left")
 RUNS_SHOWN = 4  # of ranks, in a row: "0-3,8-11,16,... and 40 more"
 
 
@@ -135,7 +134,7 @@ class RankNow:
     """One rank. Times are monotonic, the same clock for all processes of a machine."""
 
     rank: int
-    state: State
+    state: TableState
     place: str  # "9 WandbLogger ready"
     number: int  # of the step that it is in, to order by
     since: float  # it is there
@@ -149,7 +148,7 @@ class LiveRow:
     """Ranks in the same place: the longest wait and the first deadline among them."""
 
     ranks: str
-    state: State
+    state: TableState
     place: str
     since: float
     until: float | None
@@ -165,6 +164,7 @@ class RankTable:
     ranks: int
     began: float  # monotonic
     stall: float  # seconds without movement after which the watch looks
+    hosts: int = 1  # on which they are
 
     def as_json(self) -> str:
         """Return it on one line."""
@@ -390,7 +390,6 @@ def _choose_rows(rows: tuple[LiveRow, ...], most: int) -> tuple[tuple[LiveRow, .
 
 def _title(now: RankTable, clock: float, left_out: int, width: int) -> str:
     more = f" ({format_count(left_out, 'row')} not shown)" if left_out else ""
-    text = (
-        f"-- hangbisect: {format_count(now.ranks, 'rank')}{more}, {_format_past(now.began, clock)} "
-    )
+    ranks = format_count(now.ranks, "rank") + (f" on {now.hosts} hosts" if now.hosts > 1 else "")
+    text = f"-- hangbisect: {ranks}{more}, {_format_past(now.began, clock)} "
     return text.ljust(width, "-")[:width]

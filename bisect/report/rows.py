@@ -159,5 +159,6 @@ def _count_ranks(verdict: Verdict) -> list[str]:
     """Return of how many ranks it is said: no more than were seen."""
     seen = len(verdict.seen_ranks)
     if not seen or seen >= verdict.world_size:
-        return [format_count(verdict.world_size, "rank")]
+        hosts = f" on {len(verdict.nodes)} hosts" if len(verdict.nodes) > 1 else ""
+        return [format_count(verdict.world_size, "rank") + hosts]
     return [f"{seen} of {format_count(verdict.world_size, 'rank')}", "those of this node"]

@@ -12,8 +12,8 @@ from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
 from hangbisect.collect.nodes import JointNodes, RecordedNode, judge_nodes
 from hangbisect.diagnosis.verdict import judge_job
-from hangbisect.link.lead import NodeAnswer, Unseen
 from hangbisect.link.messages import Judged, Report
+from hangbisect.link.peers import NodeAnswer, Unseen
 from hangbisect.link.reports import MOST_ALIKE
 from hangbisect.monitor.reported_nodes import judge_reported_nodes
 

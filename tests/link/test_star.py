@@ -18,9 +18,24 @@ from hangbisect.base.rank_facts import RankFacts
 from hangbisect.diagnosis.verdict import judge_job
 from hangbisect.link import channel as channels
 from hangbisect.link.channel import LARGEST, Channel, Credentials, Refused, open_channel, pack
-from hangbisect.link.lead import LEASE, MOST_UNKNOWN, Lead, NodeAnswer, Unseen
-from hangbisect.link.messages import Beat, Digest, Join, Judged, RankWord, Report, decode, encode
+from hangbisect.link.lead import MOST_UNKNOWN, Lead
+from hangbisect.link.messages import (
+    Beat,
+    Digest,
+    Done,
+    Join,
+    Judged,
+    LookNow,
+    NodeWord,
+    RankWord,
+    Report,
+    TableRow,
+    TableRows,
+    decode,
+    encode,
+)
 from hangbisect.link.node import NodeLink
+from hangbisect.link.peers import LEASE, NodeAnswer, Unseen
 
 from ..diagnosis.made_up import SLEEP, job, rank
 
@@ -141,6 +156,75 @@ def test_all_look_when_the_clock_of_one_runs_out_and_all_hear_one_answer() -> No
             assert all(one is not None and one.verdict and one.lead == "n1" for one in heard)
             assert made.judged == [(["n1", "n2", "n3"], [])]
             assert made.said == []
+
+    run(test())
+
+
+def test_once_all_nodes_have_ended_well_all_hear_one_answer_and_one_that_has_left_counts() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(4)]
+            await until(lambda: all(one.is_led for one in nodes))
+            well = {"verdict": replace(report_of(join_of(0)).verdict, outcome="ok")}
+            for number in (3, 1, 0):
+                nodes[number].report(report_of(join_of(number), **well), [rank(number)])
+            await nodes[3].leave("its ranks have ended")
+            await until(lambda: made.lead._peers["3"].channel is None)
+            assert made.judged == []  # the ranks of one still run
+            nodes[2].report(report_of(join_of(2), **well), [rank(2)])
+            heard = [await one.wait_for_judgement() for one in nodes[:3]]
+            assert all(one is not None and one.lead == "n1" for one in heard)
+            assert made.judged == [(["n1", "n2", "n3", "n4"], [])]
+
+    run(test())
+
+
+def test_a_node_that_has_ended_well_is_not_waited_for_where_another_one_asks() -> None:
+    async def test() -> None:
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            await until(lambda: all(one.is_led for one in nodes))
+            nodes[1]._wake = lambda: None  # it does not look any more
+            well = replace(report_of(join_of(1)).verdict, outcome="ok")
+            nodes[1].report(report_of(join_of(1), verdict=well), [rank(1)])
+            await until(lambda: made.lead._peers["1"].answer is not None)
+            nodes[0].report(report_of(join_of(0), asks=True), [rank(0, SLEEP, SLEEP)])
+            assert await nodes[0].wait_for_judgement(4.0) is not None
+            assert made.judged == [(["n1", "n2"], [])]
+
+    run(test())
+
+
+def test_rows_of_a_table_are_told_to_a_lead_that_shows_one_and_only_then() -> None:
+    async def test() -> None:
+        row = TableRow((1,), "works", "4 Tokenizer loaded", 4, since=2.0)
+        async with star() as made:
+            nodes = [made.node(number) for number in range(2)]
+            nodes[1].list_rows = lambda: (row,)
+            await until(lambda: all(one.is_led for one in nodes))
+            assert not nodes[1].lead_has_table
+            assert made.lead.list_rows() == []
+            made.lead.has_table = True
+            await until(lambda: nodes[1].lead_has_table)
+            await until(lambda: bool(made.lead.list_rows()))
+            ((host, at, rows),) = made.lead.list_rows()
+            assert (host, rows) == ("n2", (row,))
+            assert at <= time.monotonic()
+            nodes[1].list_rows = lambda: ()  # nothing is watched there any more
+            await until(lambda: made.lead.list_rows() == [])
+
+    run(test())
+
+
+def test_a_row_of_a_rank_of_another_node_is_refused() -> None:
+    async def test() -> None:
+        async with star() as made:
+            channel = await made.open()
+            channel.send(encode(join_of(1)))
+            channel.send(encode(TableRows((TableRow((0,), "works", "4", 4, since=1.0),))))
+            await until(lambda: bool(made.said))
+            assert "speaks of rank 0, which is not its own" in made.said[0]
+            channel.close()
 
     run(test())
 
@@ -309,6 +393,62 @@ def test_without_a_token_a_lead_orders_nothing() -> None:
             task = asyncio.create_task(link.run())
             await until(lambda: link.is_connected)
             assert not link.is_led
+            task.cancel()
+
+    run(test())
+
+
+def test_without_a_token_a_lead_has_what_nodes_tell_by_themselves_as_long_as_it_holds() -> None:
+    async def test() -> None:
+        bare = Credentials("job")
+        async with star(bare) as made:
+            states = [RankWord(1, "runs", "4 Tokenizer loaded", still=60.0)]
+
+            async def find() -> tuple[list[tuple[str, int]], Credentials]:
+                return [("127.0.0.1", made.port)], bare
+
+            nodes = [
+                NodeLink(join_of(0), find, lambda: Digest(()), lambda: None),
+                NodeLink(join_of(1), find, lambda: Digest(tuple(states)), lambda: None),
+            ]
+            tasks = [asyncio.create_task(one.run()) for one in nodes]
+            await until(lambda: all(one.is_connected for one in nodes))
+            nodes[1].report(report_of(join_of(1)), [rank(1, SLEEP, SLEEP)])
+            await until(lambda: bool(made.lead.list_told()))
+            (told,) = await made.lead.read_told()
+            assert (told.join.host, [one.rank for one in told.facts]) == ("n2", [1])
+            # Who asks is not answered: all nodes would have to look.
+            nodes[0].report(report_of(join_of(0), asks=True), [])
+            await asyncio.sleep(0.5)
+            assert made.judged == []
+            states[0] = replace(states[0], step="5 Model loaded", still=0.0)  # it goes on
+            await until(lambda: [one.join.host for one in made.lead.list_told()] == ["n1"])
+            for task in tasks:
+                task.cancel()
+
+    run(test())
+
+
+def test_what_a_lead_says_without_a_token_is_not_believed() -> None:
+    async def test() -> None:
+        bare = Credentials("job")
+        async with star(bare) as made:
+
+            async def find() -> tuple[list[tuple[str, int]], Credentials]:
+                return [("127.0.0.1", made.port)], bare
+
+            link = NodeLink(join_of(0), find, lambda: Digest(()), lambda: None)
+            task = asyncio.create_task(link.run())
+            await until(lambda: link.is_connected)
+            made.lead._send_all(LookNow(1))
+            made.lead._send_all(Judged(1, report_of(join_of(0)).verdict))
+            made.lead._send_all(Done("saving the module"))
+            word = NodeWord("1", "n2", (1,), "", 0.0)
+            made.lead._send_all(Beat(time.monotonic(), (word,), behind=("n2",), has_table=True))
+            await asyncio.sleep(1.5)  # the next beat of the lead's has come by then
+            assert (link.asked, link.judged, link.done, link.behind) == (0, None, set(), ())
+            assert (link.others, link.lead_has_table, link.was_led) == ({}, False, False)
+            assert link.is_connected
             task.cancel()
 
     run(test())

@@ -12,9 +12,10 @@ from dataclasses import replace
 import pytest
 from hangbisect.link import channel as channels
 from hangbisect.link.channel import Credentials, Refused
-from hangbisect.link.lead import LEASE, Lead
+from hangbisect.link.lead import Lead
 from hangbisect.link.messages import encode
 from hangbisect.link.node import open_lead
+from hangbisect.link.peers import LEASE
 from hangbisect.link.signposts import Signpost
 from hangbisect.monitor import lead_address, next_lead
 from hangbisect.monitor.next_lead import NextLead

@@ -6,9 +6,10 @@ import os
 
 import pytest
 from hangbisect.base.rank_state import NodeRanks
+from hangbisect.link.messages import TableRow
 from hangbisect.monitor.child_processes import is_table_wanted
 from hangbisect.monitor.clocks import TimeLimits
-from hangbisect.monitor.live_rows import locate_rank
+from hangbisect.monitor.live_rows import give_rows, locate_rank, take_rows
 from hangbisect.report.live_table import RankNow
 
 from .made_up import at_step, say, told
@@ -88,3 +89,17 @@ def test_who_waits_says_for_whom_and_who_is_gone_is_gone() -> None:
     assert (now(members, 1).state, now(members, 1).place) == ("ends", "ends")
     say(members, 1, {"t": "bye", "at": 7.0, "status": 0, "finished": True})
     assert (now(members, 1).state, now(members, 1).place) == ("left", "has ended")
+
+
+def test_what_a_node_tells_of_its_rows_comes_on_the_clock_of_who_shows_them() -> None:
+    at_work = RankNow(0, "works", "4 Tokenizer loaded", 4, 105.0, until=130.0, still_since=108.0)
+    others = [RankNow(one, "waits", "waits for rank 0", 3, 107.0) for one in (1, 2)]
+    told = give_rows([at_work, *others], clock=110.0)
+    assert told == (
+        TableRow((0,), "works", "4 Tokenizer loaded", 4, since=5.0, left=20.0, still=2.0),
+        TableRow((1, 2), "waits", "waits for rank 0", 3, since=3.0),
+    )
+    assert take_rows(told, clock=9_010.0) == [
+        RankNow(0, "works", "4 Tokenizer loaded", 4, 9_005.0, until=9_030.0, still_since=9_008.0),
+        *(RankNow(one, "waits", "waits for rank 0", 3, 9_007.0) for one in (1, 2)),
+    ]

@@ -18,6 +18,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import psutil
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "salloc", "scancel")
 NODES = ("n0", "n1")
 CORES = 8  # of each node, however many there are: more tasks than cores is fine here
@@ -91,6 +93,14 @@ class Slurm:
             timeout=COMING_UP,
         )
         return done.stdout.strip()
+
+    def find_slurmd(self, node: str) -> psutil.Process:
+        """Return the daemon of a node."""
+        for daemon in map(psutil.Process, (one.pid for one in self._daemons)):
+            words = daemon.cmdline()
+            if words[0].endswith("slurmd") and node in words:
+                return daemon
+        raise LookupError(node)
 
     def inside(self, nodes: int, ranks: int) -> list[str]:
         """Return the words that run a command in an allocation, `ranks` tasks a node."""

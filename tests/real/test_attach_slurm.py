@@ -87,3 +87,49 @@ def test_the_nodes_of_a_job_are_judged_as_one(
     assert "n1: ended " in ended.stderr
     job.wait(DEADLINE)
     assert slurm.is_free()
+
+
+STANDS = """\
+import os, sys, time
+open(sys.argv[1] + os.environ["SLURM_PROCID"], "w").close()
+time.sleep(600)
+"""
+
+
+def test_a_node_whose_slurmd_does_not_answer_is_named_and_the_others_are_seen(
+    slurm: Slurm, start: Start, environ: dict[str, str], tmp_path: Path, package: Path
+) -> None:
+    (tmp_path / "stands.py").write_text(STANDS)
+    there = tmp_path / "there-"
+    command = ("srun", "--nodes=2", "--ntasks=2", sys.executable, tmp_path / "stands.py", there)
+    job = start(*command, env=environ, stderr=subprocess.STDOUT)
+    end = time.monotonic() + DEADLINE
+    while not all(Path(f"{there}{number}").exists() for number in range(2)):
+        assert job.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    attach = (sys.executable, package, "attach", "--slurm", "--limit", "60")
+    silent = slurm.find_slurmd("n1")
+    silent.suspend()
+    try:
+        asked = subprocess.run(
+            [*attach, f"--in=WHOSE_JOB={environ['WHOSE_JOB']}"],
+            env=environ,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+    finally:
+        silent.resume()
+    assert "\nn1: " in asked.stderr, asked.stderr  # srun's own words, or that there is no answer
+    assert "    there: srun --overlap --jobid=" in asked.stderr
+    assert " --nodelist=n1 " in asked.stderr
+    assert "n0: " not in asked.stderr, asked.stderr
+    (file,) = (tmp_path / "runs").glob("*/verdict.json")
+    verdict = json.loads(file.read_text())
+    assert verdict["seen_ranks"] == [0], asked.stdout
+    assert verdict["partial"] or "n1" in asked.stdout, asked.stdout
+    job.terminate()
+    job.wait(DEADLINE)
+    assert slurm.is_free()

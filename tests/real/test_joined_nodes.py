@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from hangbisect.monitor.clocks import OTHER_NODES_LIMIT
 from hosts import Host, Hosts
+from jobs import clean_environ
 from joined_hosts import MEETS, environ_of
 
 from ..link.test_munge import prepare_munge, wait_for_munged
 from .hosts_here import DEADLINE, HostsHere, Started, verdicts
+from .terminal_here import Terminal
 from .test_several_hosts import HANGBISECT, PYTHON, TORCHRUN, shown
 
 
@@ -142,6 +144,46 @@ def test_on_slurm_munge_joins_nodes_that_have_no_token(hosts_here: HostsHere) ->
     end_all(started)
 
 
+WAITS_FOR_ANOTHER = """
+import os, socket, threading, time
+
+def first(given):
+    if given.context.place.rank == 0:
+        socket.create_server(("", 9100)).accept()[0].recv(1)
+    while True:
+        try:
+            asking = socket.create_connection(("n1", 9100))
+            break
+        except OSError:
+            time.sleep(0.1)
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+"""
+
+
+def test_without_any_token_the_first_host_shows_what_all_tell_and_each_judges(
+    hosts_here: HostsHere,
+) -> None:
+    """No token, no run folder that was asked for, no munge: nothing proves who a node is."""
+    made = hosts_here.make(2, shared=False)
+    words = ["--until", "logs_directory", "--use", "logs_directory=waits:first", "--stall", "4"]
+    words += ["--timeout", "10", "--on-hang", "report"]
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "waits.py").write_text(WAITS_FOR_ANOTHER)
+        environ = environ_of(number, 2, HANGBISECT_TOKEN="")
+        started.append(hosts_here.start(host, PYTHON, "-m", "bisect", *words, env=environ))
+    made.until(lambda: "rank 1 n2 " in started[0].said(), "not shown", DEADLINE)
+    found = next(iter(verdicts(made[0].inside_folder / "runs").values()))
+    assert any("not proved to be of this job" in note for note in found["notes"]), found
+    assert found["outcome"] == "silent", shown(started)  # the other's proof is its own affair
+    assert started[0].said().count("No token joins the nodes") == 1, shown(started)
+    made.until(lambda: bool(headings(started[1])), "no verdict of its own", DEADLINE)
+    assert "comes from" not in started[1].said(), shown(started)
+    end_all(started)
+
+
 def test_a_proved_hang_ends_the_ranks_of_all_hosts(hosts_here: HostsHere) -> None:
     made = hosts_here.make(2, shared=False)
     started = start(hosts_here, made, "1", "lock", "1000", on_hang="end")
@@ -262,6 +304,127 @@ def test_a_healthy_job_is_left_alone_and_nothing_listens_afterwards(
     assert [one.end() for one in started] == [0, 0], shown(started)
     assert all(told(host)["outcome"] == "ok" for host in made.all)
     made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+ENDS = """
+import os, time
+rank = int(os.environ["RANK"])
+for second in range(6 if rank == int(os.environ["FIRST"]) else 16):
+    print("second", second, flush=True)
+    time.sleep(1)
+"""
+
+
+def run_to_the_end(hosts_here: HostsHere, made: Hosts, first: int) -> list[Started]:
+    """Run ranks of which one ends ten seconds before the others."""
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "ends.py").write_text(ENDS)
+        environ = environ_of(number, len(made.all), FIRST=str(first))
+        words = [HANGBISECT, "run", "--run-dir", "run", "--", PYTHON, "ends.py"]
+        started.append(hosts_here.start(host, *words, env=environ))
+    assert [one.end() for one in started] == [0] * len(started), shown(started)
+    return started
+
+
+def test_a_script_that_ends_well_on_all_hosts_is_told_once(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "-1", "none", "20")
+    assert [one.end() for one in started] == [0, 0, 0], shown(started)
+    assert [len(headings(one)) for one in started] == [1, 0, 0], shown(started)
+    assert "OK  3 ranks on 3 hosts" in started[0].said(), shown(started)
+    for one in started[1:]:
+        assert "All ranks here have ended well; the verdict comes from n1" in one.said()
+    for host in made.all:
+        found = told(host)
+        assert (found["outcome"], found["seen_ranks"]) == ("ok", [0, 1, 2]), shown(started)
+        assert [(one["name"], one["seen"]) for one in found["nodes"]] == [
+            *(("n1", True), ("n2", True), ("n3", True))
+        ]
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_a_walk_that_ends_well_on_all_hosts_is_told_once_with_its_slowest_step(
+    hosts_here: HostsHere,
+) -> None:
+    made = hosts_here.make(2, shared=False)
+    slow = "import time\ndef first(given): time.sleep(1.2 * given.context.place.rank)\n"
+    started = []
+    for number, host in enumerate(made.all):
+        (host.inside_folder / "slow.py").write_text(slow)
+        words = ["--until", "logs_directory", "--use", "logs_directory=slow:first"]
+        ours = [PYTHON, "-m", "bisect", "--run-dir", "run", *words]
+        started.append(hosts_here.start(host, *ours, env=environ_of(number, 2)))
+    assert [one.end() for one in started] == [0, 0], shown(started)
+    assert [len(headings(one)) for one in started] == [1, 0], shown(started)
+    assert "OK  startup, 2 ranks on 2 hosts, " in started[0].said(), shown(started)
+    assert "slowest step 3 Logs directory ready 1." in started[0].said(), shown(started)
+    assert " on n2\n" in started[0].said(), shown(started)
+    assert "the verdict comes from n1" in started[1].said()
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+WAITS_FOR_A_FILE = """
+import os, time
+
+def first(given):
+    os.chdir(os.getcwd())  # nsenter has opened it before it came to this host
+    while not os.path.exists("enough"):
+        time.sleep(0.2)
+"""
+
+
+def test_one_table_shows_the_ranks_of_all_hosts_and_the_others_say_where(
+    hosts_here: HostsHere,
+) -> None:
+    """Each host has a terminal of its own."""
+    made = hosts_here.make(2, shared=False)
+    words = ["--until", "logs_directory", "--use", "logs_directory=slow:first"]
+    words += ["--run-dir", "run", "--stall", "100"]
+    terminals = [Terminal(columns=100), Terminal(columns=100)]
+    try:
+        for number, host in enumerate(made.all):
+            (host.inside_folder / "slow.py").write_text(WAITS_FOR_A_FILE)
+            environ = clean_environ() | environ_of(number, 2) | {"TERM": "xterm-256color"}
+            terminals[number].start([*host.words(), PYTHON, "-m", "bisect", *words], environ)
+        first, second = terminals
+        first.until(lambda lines: any("hangbisect: 2 ranks on 2 hosts" in one for one in lines))
+        lines = first.until(lambda lines: any(one.startswith("0-1 ") for one in lines))
+        assert any("3 Logs directory ready" in one and one.startswith("0-1 ") for one in lines)
+        second.until(lambda lines: any("The table of all ranks is on n1" in one for one in lines))
+        second.until(lambda lines: not any("-- hangbisect: " in one for one in lines))
+        for host in made.all:
+            (host.inside_folder / "enough").touch()
+        assert [one.wait() for one in terminals] == [0, 0]
+        assert any("OK  startup, 2 ranks on 2 hosts" in one for one in first.everything())
+    finally:
+        for one in terminals:
+            one.close()
+
+
+def test_whose_ranks_have_ended_first_says_who_tells_of_all(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = run_to_the_end(hosts_here, made, first=1)
+    assert [len(headings(one)) for one in started] == [1, 0], shown(started)
+    assert "OK  2 ranks on 2 hosts" in started[0].said(), shown(started)
+    assert "the verdict comes from n1" in started[1].said(), shown(started)
+
+
+def test_who_led_and_has_ended_first_tells_of_its_own_ranks(hosts_here: HostsHere) -> None:
+    """Nobody leads the others any more: each tells of its own."""
+    made = hosts_here.make(2, shared=False)
+    started = run_to_the_end(hosts_here, made, first=0)
+    for one in started:
+        assert len(headings(one)) == 1, shown(started)
+        assert "OK  1 of 2 ranks, those of this node" in one.said(), shown(started)
+
+
+def test_nodes_that_are_not_joined_each_tell_how_they_ended(hosts_here: HostsHere) -> None:
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "-1", "none", "5", HANGBISECT_NODES="off")
+    assert [one.end() for one in started] == [0, 0], shown(started)
+    for one in started:
+        assert "OK  1 of 2 ranks, those of this node" in one.said(), shown(started)
 
 
 def test_who_is_at_work_on_another_host_is_waited_for(hosts_here: HostsHere) -> None:

@@ -137,12 +137,23 @@ def test_what_a_machine_says_is_why_there_is_no_answer(client: Client) -> None:
     assert seen(ask(node)) == [why]
 
 
-def test_one_step_asks_all_nodes_and_one_that_says_nothing_is_named(client: Client) -> None:
+def test_one_step_asks_all_nodes_and_one_without_a_job_is_named(client: Client) -> None:
     nodes = [client("n0", "exit 9"), client("n1", "exit 9"), client("n2", "exit 9")]
-    step = "cat n1.ready n0.ready; read l; cat n0.seen n1.seen; read d; cat n0.more n1.more"
-    told = f"{step}; echo srun: error: n2: gone >&2; exit 1"
-    found = ask(*nodes, limit=15.0, together=("sh", "-c", told))
+    why = {"is": "trouble", "why": "no job runs here that can be seen"}
+    Path("n2.why").write_bytes(write_message("n2", why))
+    step = "cat n1.ready n0.ready n2.why; read l; cat n0.seen n1.seen; read d; cat n0.more n1.more"
+    found = ask(*nodes, together=("sh", "-c", f"{step}; exit 1"))
     assert [one.node.name for one in found] == ["n0", "n1", "n2"]
+    assert seen(found) == ["n0", "n1", why["why"]]
+
+
+def test_where_the_one_step_does_not_begin_on_a_node_the_others_are_asked_each_for_itself(
+    client: Client,
+) -> None:
+    """Srun would end the tasks of all of them, for the slurmd of one that does not answer."""
+    nodes = [client("n0"), client("n1"), client("n2", "echo srun: error: n2: gone >&2; exit 1")]
+    step = ("sh", "-c", "cat n1.ready n0.ready; exec sleep 60")
+    found = ask(*nodes, limit=20.0, together=step)
     assert seen(found) == ["n0", "n1", "srun: error: n2: gone"]
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pyte
 import pytest
+from hangbisect.base.rank_state import TableState
 from hangbisect.report import live_table as region
 from hangbisect.report.live_table import (
     LEAST_COLUMNS,
     LiveRow,
     RankNow,
     RankTable,
-    State,
     format_deadline,
     group_ranks,
     render_table,
@@ -25,12 +25,12 @@ from hypothesis import strategies as st
 
 from ...examples import examples
 
-STATES: tuple[State, ...] = ("works", "trains", "waits", "ends", "left")
+STATES: tuple[TableState, ...] = ("works", "trains", "waits", "ends", "left")
 
 
 def rank(
     number: int,
-    state: State = "works",
+    state: TableState = "works",
     place: str = "9 WandbLogger ready",
     since: float = 100.0,
     until: float = 160.0,
@@ -38,7 +38,7 @@ def rank(
     return RankNow(number, state, place, 9, since, until)
 
 
-def row(state: State = "works", **more: object) -> LiveRow:
+def row(state: TableState = "works", **more: object) -> LiveRow:
     given: dict[str, Any] = {"since": 100.0, "until": 160.0, "still_since": None, "moves": ""}
     given |= {"ranks": "0", "state": state, "place": "9 WandbLogger ready", **more}
     return LiveRow(**given)
