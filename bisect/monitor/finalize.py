@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..base import events
+from ..base.identity import UnknownRank
 from ..base.json_codec import to_json
 from ..base.outcomes import CUT_SHORT
 from ..base.rank_facts import NOTHING_MOVES, Ended, JobFacts
@@ -203,9 +204,11 @@ def _make_reports(job: Job, verdict: Verdict, published: bool) -> None:
 def reopen_job(job: Job) -> None:
     """Take a verdict back: what was called hung moves again."""
     assert job.verdict is not None
-    ranks = job.verdict.ranks.culprit
+    ranks, where = job.verdict.ranks.culprit, job.verdict.where
+    is_part = len(where) == 1 and where[0].role and isinstance(where[0].rank, UnknownRank)
+    who = where[0].role if is_part else format_ranks(ranks)
     moves = "moves" if len(ranks) == 1 else "move"
-    job.say(f"Taken back: {format_ranks(ranks)} {moves} again; watching on")
+    job.say(f"Taken back: {who} {moves} again; watching on")
     job.note(None, events.TakenBack())
     job.verdict, job.closing = None, False
 

@@ -339,10 +339,11 @@ class Inquiry:
     async def _is_waiting_for_work(self, inspection: Inspection) -> bool:
         """Return whether the ranks of a script of the user's own only wait for requests, or another
         monitor watches those that they wait for: ranks that the script has started, or the rank 0
-        that has started them. Have them looked at again later then.
+        that has started them. Have them looked at again later then. A server that is not ready has
+        no requests to wait for.
         """
         job = self.job
-        if not job.runs_script or job.is_trial:
+        if not job.runs_script or job.is_trial or job.outer.awaits_ready:
             return False
         if await self._only_starts_ranks() or await is_of_group_above(job):
             for member in job.members:

@@ -66,6 +66,7 @@ class ServerReadiness:
         self._checked = self._asked = self._searched = 0.0  # monotonic
         self._ask_again = _ASK_EVERY
         self._checks = 0
+        self._is_announced = False
 
     @property
     def has_answered(self) -> bool:
@@ -105,6 +106,11 @@ class ServerReadiness:
         if now < self._checked + self._every or self._is_over():
             return
         self._checked, self._checks = now, self._checks + 1
+        is_asked = self._endpoint is not None and bool(self._endpoint.path)
+        if is_asked and self._is_command and self._its.around.asks_health:
+            if not self._is_announced:
+                self._its.socket.tell_ready("")
+            self._is_announced = True
         self.ready = await self._find(now)
         if self.ready is None:
             return
@@ -120,7 +126,7 @@ class ServerReadiness:
 
     async def _find(self, now: float) -> ServerReady | None:
         """Return how it shows that it is ready, None while it does not."""
-        if self._endpoint is None:
+        if self._endpoint is None or not self._endpoint.path:
             self._search(now)
         if self._endpoint is None or not (listening := _find_listening(self._endpoint.port)):
             return None
@@ -154,6 +160,7 @@ class ServerReadiness:
             found = find_endpoint(_read_words(pid))
             if found is not None and found.path:
                 self._endpoint = found
+                self._is_command = pid == self._its.pid  # it has become the server (exec)
                 return
 
     async def _ask(self, address: str, endpoint: ServerEndpoint) -> str:

@@ -68,7 +68,7 @@ class TrainingPulse:
 
     def wait_longer(self) -> None:
         """It was at work: wait twice as long for a step."""
-        self.patience *= 2
+        self.patience = 2 * max(self._least, self.patience)
 
 
 class PastStep:
@@ -102,6 +102,7 @@ class TrainingWatch:
         self._is_looking = False  # at this moment, because no step has come
         self._has_come = False  # a step, while ranks were looked at
         self._past_step: PastStep | None = None
+        self._quiet_since = 0.0  # of a server that is not ready: when all were (monotonic); 0: no
 
     def _living(self) -> list[RankState]:
         return [member for member in self.job.members if not member.left]
@@ -124,9 +125,13 @@ class TrainingWatch:
 
     def has_stopped(self, now: float) -> bool:
         """Return whether no step has come for much longer than ever before, or a rank has ended and
-        another one, of which no pause between two steps is known, is there still.
+        another one, of which no pause between two steps is known, is there still; of a server,
+        whether its ranks have started long ago and it is not ready.
         """
         self._read_pulses()
+        if self.job.outer.awaits_ready:
+            self._quiet_since = self._quiet_since or now
+            return self.pulse.has_paused(self._quiet_since, now)
         return self.pulse.has_stopped(now) or self._is_left_behind(now)
 
     def _is_left_behind(self, now: float) -> bool:
@@ -149,12 +154,14 @@ class TrainingWatch:
             member.quiet, member.moved_at, member.stirred_at = False, now, now
         self._is_looking, self._has_come = True, False
         since = now + job.limits.stall
-        why = f"No training step for {format_seconds(now - pulse.at)}; "
-        why += (
-            f"before, none took longer than {format_seconds(pulse.longest)}"
-            if pulse.longest
-            else "a rank has ended"
-        )
+        pause = format_seconds(now - (self._quiet_since or pulse.at))
+        if job.outer.awaits_ready:
+            why = f"All ranks started {pause} ago; the server is not ready"
+        elif pulse.longest:
+            why = f"No training step for {pause}; before, none took longer than "
+            why += format_seconds(pulse.longest)
+        else:
+            why = f"No training step for {pause}; a rank has ended"
         try:
             await inquiry.look_until_clear(
                 [Overdue(member.rank, "still", since) for member in living], why

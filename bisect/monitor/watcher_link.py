@@ -83,6 +83,7 @@ class SupervisorLink:
     def __init__(self, path: str) -> None:
         """`path` is that of its socket, "" if there is none."""
         self.path = path
+        self.awaits_ready = False  # it has asked a server whether it is ready, which is not so far
         self._unsent: deque[bytes] = deque(maxlen=_MOST_KEPT)
         self._socket: socket.socket | None = None
         if path:
@@ -131,7 +132,9 @@ class SupervisorLink:
             with contextlib.suppress(OSError):
                 said = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
         with contextlib.suppress(ValueError, AttributeError):
-            return str(json.loads(said).get(_READY, ""))
+            text = str(json.loads(said).get(_READY, ""))
+            self.awaits_ready = not text
+            return text
         return ""
 
     def close(self, limit: float = _LAST_LIMIT) -> None:
@@ -214,6 +217,11 @@ class SupervisorLinks:
     def read_ready(self) -> str:
         """Return what one of them has said by which the server is ready, "" for nothing."""
         return next(filter(None, (link.read_ready() for link in self._links.values())), "")
+
+    @property
+    def awaits_ready(self) -> bool:
+        """Whether one of them asks the server that these ranks belong to, and it is not ready."""
+        return any(link.awaits_ready for link in self._links.values())
 
     def pids(self) -> list[int]:
         """Return the outer processes that are there."""
@@ -301,7 +309,9 @@ class SupervisorSocket:
                 self._front.send(json.dumps(message).encode())
 
     def tell_ready(self, text: str) -> None:
-        """Tell all monitors that the server is ready, and those that are yet to come."""
+        """Tell all monitors by what the server is ready, "" for not yet; those too that are yet to
+        come.
+        """
         self._ready = json.dumps({_READY: text}).encode()
         for connection in self._monitors:
             self._send_ready(connection)

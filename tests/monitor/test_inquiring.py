@@ -46,7 +46,13 @@ def job(runs_script: bool = True, world: int = 2) -> Any:
         "said": [],
     }
     made |= {"writers": dict.fromkeys(range(world)), "lives": {r: Life() for r in range(world)}}
-    made |= {"cannot_look": False, "table": TABLE, "outer": SimpleNamespace(), "nodes": None}
+    made |= {
+        "cannot_look": False,
+        "table": TABLE,
+        "outer": SimpleNamespace(awaits_ready=False),
+        "nodes": None,
+        "place": {"launcher": None},
+    }
     found = SimpleNamespace(**made)
     found.say = found.said.append
     return found
@@ -341,6 +347,14 @@ def test_who_computes_is_slow_as_before_and_paused_once_in_a_place(judged: list[
     made = _late(301.0)
     ask(made, Spins(made, set()))
     assert judged == [0]
+
+
+def test_ranks_of_mpirun_that_compute_are_paused_once_as_well(judged: list[int]) -> None:
+    made = _late()
+    made.place = {"launcher": "mpirun"}
+    looks = Spins(made, {0, 1}, gpus=False)
+    ask(made, looks)
+    assert len(looks.paused) == 1
 
 
 def test_nobody_without_a_gpu_is_paused_for_it(judged: list[int]) -> None:

@@ -124,8 +124,9 @@ def of_one_step(*left_at: float | None) -> TrainingWatch:
     """A watch of ranks that have done one step, and ended then (monotonic) or not."""
     ranks = [member(n, quiet=True, left=at is not None, left_at=at) for n, at in enumerate(left_at)]
     logs = SimpleNamespace(read_pulse=lambda rank: Pulse(90.0, 0.0, 1))
-    limits = SimpleNamespace(stall=20.0)
-    return TrainingWatch(SimpleNamespace(members=ranks, logs=logs, limits=limits))  # type: ignore[arg-type]
+    limits, outer = SimpleNamespace(stall=20.0), SimpleNamespace(awaits_ready=False)
+    job = SimpleNamespace(members=ranks, logs=logs, limits=limits, outer=outer)
+    return TrainingWatch(job)  # type: ignore[arg-type]
 
 
 def test_who_is_there_long_after_another_has_ended_is_looked_at() -> None:
@@ -162,7 +163,10 @@ def training(*pulses: Pulse) -> tuple[TrainingWatch, Any]:
     kept = dict(enumerate(pulses))
     logs = SimpleNamespace(kept=kept, read_pulse=lambda rank: kept.get(rank))
     limits = SimpleNamespace(stall=4.0)
-    job = SimpleNamespace(members=ranks, logs=logs, limits=limits, verdict=None, held_back=None)
+    outer = SimpleNamespace(awaits_ready=False)
+    job = SimpleNamespace(
+        members=ranks, logs=logs, limits=limits, outer=outer, verdict=None, held_back=None
+    )
     watch = TrainingWatch(job)  # type: ignore[arg-type]  # what is read of a job
     assert watch.has_stopped(time.monotonic())
     asyncio.run(watch.look(Inquiring(job), time.monotonic()))  # type: ignore[arg-type]

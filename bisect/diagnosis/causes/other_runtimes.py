@@ -116,12 +116,17 @@ def _broadcast_is_empty(scene: Scene) -> Found | None:
     return None if found is None else Found(f'it said "{found[1][0]}"')
 
 
+_API_SERVER = r"vllm/v1/engine/utils\.py"
+
+
 def _engines_elsewhere_are_missing(scene: Scene) -> Found | None:
     """The API server has heard all engines of its own node, and waits for those of others: it
     counts both (vllm/v1/engine/utils.py, 0.32).
     """
-    frame = find_frame(scene.frames, r"vllm/v1/engine/utils\.py", "wait_for_engine_startup")
-    told = dict(frame.locals) if frame is not None else {}
+    last = [looks[-1] for one in scene.ranks for looks in (one.looks, *one.children) if looks]
+    stacks = (look.main.frames for look in last if look.main is not None)
+    found = (find_frame(frames, _API_SERVER, "wait_for_engine_startup") for frames in stacks)
+    told = next((dict(frame.locals) for frame in found if frame is not None), {})
     counts = [re.findall(r"\d+", told.get(name, "")) for name in ("conn_pending", "start_pending")]
     if [len(one) for one in counts] != [2, 2]:
         return None
