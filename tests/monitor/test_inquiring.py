@@ -349,12 +349,13 @@ def test_who_computes_is_slow_as_before_and_paused_once_in_a_place(judged: list[
     assert judged == [0]
 
 
-def test_ranks_of_mpirun_that_compute_are_paused_once_as_well(judged: list[int]) -> None:
+def test_ranks_of_mpirun_that_burn_cpu_are_asked_as_well(judged: list[int]) -> None:
     made = _late()
     made.place = {"launcher": "mpirun"}
     looks = Spins(made, {0, 1}, gpus=False)
     ask(made, looks)
-    assert len(looks.paused) == 1
+    assert judged == [0]
+    assert looks.paused[0] == {0, 1}
 
 
 def test_nobody_without_a_gpu_is_paused_for_it(judged: list[int]) -> None:
