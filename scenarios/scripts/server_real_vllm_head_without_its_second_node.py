@@ -58,8 +58,9 @@ if __name__ == "__main__":
 # limit = 300
 # culprits = [[], [-1]]
 # steps = ["engine_ready", "engine", "script"]
+# after = ["Warmed up", "Worker loaded", "Model config loaded", "Generation config loaded", ""]
 # own_code = true
-# calls = ['wait_for_engine|poll|startup|handshake']
+# calls = ['EngineCoreProc|wait_for_engine|poll|startup|handshake']
 # causes = ["engine-elsewhere-missing", "other-node-missing"]
 # says = ["engine"]
 # ///

@@ -60,6 +60,7 @@ if __name__ == "__main__":
 # limit = 300
 # culprits = [[-1]]
 # steps = ["engine_ready", "engine", "script"]
+# after = ["Warmed up", "Worker loaded", "Model config loaded", "Generation config loaded", ""]
 # own_code = true
 # calls = ['EngineCoreProc|handshake|poll|wait_for_engine|join|startup']
 # causes = ["endpoint-unserved", "endpoint-unreachable", "service-unreachable"]

@@ -120,21 +120,19 @@ _API_SERVER = r"vllm/v1/engine/utils\.py"
 
 
 def _engines_elsewhere_are_missing(scene: Scene) -> Found | None:
-    """The API server has heard all engines of its own node, and waits for those of others: it
+    """All engines of its own node have connected to the API server, and not all of others: it
     counts both (vllm/v1/engine/utils.py, 0.32).
     """
     last = [looks[-1] for one in scene.ranks for looks in (one.looks, *one.children) if looks]
     stacks = (look.main.frames for look in last if look.main is not None)
     found = (find_frame(frames, _API_SERVER, "wait_for_engine_startup") for frames in stacks)
     told = next((dict(frame.locals) for frame in found if frame is not None), {})
-    counts = [re.findall(r"\d+", told.get(name, "")) for name in ("conn_pending", "start_pending")]
-    if [len(one) for one in counts] != [2, 2]:
-        return None
-    here, elsewhere = (sum(int(one[side]) for one in counts) for side in (0, 1))
+    counts = re.findall(r"\d+", told.get("conn_pending", ""))
+    here, elsewhere = map(int, counts) if len(counts) == 2 else (0, 0)
     if here or not elsewhere:
         return None
     number = "1 engine" if elsewhere == 1 else f"{elsewhere} engines"
-    return Found(f"it waits for {number} of other nodes, and for none of its own")
+    return Found(f"the API server waits for {number} of other nodes to connect")
 
 
 def _in_a_group(scene: Scene) -> Found | None:
