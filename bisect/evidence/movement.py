@@ -39,6 +39,7 @@ ONE_WAY = 8  # so many times more in one direction than in the other is no polli
 NET_BULK = 16 * 1024  # bytes a second, sent over a socket that is not waited for
 NET_RECEIVED = 2 * 1024  # received; helpers report to servers in bursts, but are told little
 TOLD_BY_DASK = 6 * 1024  # each worker what it uses, and asks for its lock again: 3 KiB/s
+_LINES_OF_A_WAIT = 1024  # bytes between two looks: "Waiting for READY message ..." by a logger
 THREAD_BULK = 64 * 1024  # of one thread of the step: the main one reads or writes, another writes
 FILE_BULK = 4 * 1024 * 1024  # of the whole process: helpers that read /proc reach 1 MiB/s
 DISK_BULK = 4 * 1024  # really from storage
@@ -416,7 +417,8 @@ def _describe_going_on(before: Look, after: Look) -> str:
 
 def _describe_output(looks: Sequence[Look], child: Sequence[Look]) -> str:
     """Return what a child writes while a thread of its parent reads from a pipe of which it has the
-    other end: of what a helper thread reads the kernel keeps no count of its own.
+    other end: of what a helper thread reads the kernel keeps no count of its own. A line now and
+    then by a loop of Python's that waits in one place says only that it waits.
     """
     pipes = [
         one.path
@@ -427,10 +429,19 @@ def _describe_output(looks: Sequence[Look], child: Sequence[Look]) -> str:
         old, new = before.sample, after.sample
         if old is None or new is None or old.started != new.started:
             continue
-        if new.main_written > old.main_written:
-            rate = format_rate(new.main_written - old.main_written, max(new.at - old.at, 1e-3))
+        written = new.main_written - old.main_written
+        if written > (_LINES_OF_A_WAIT if _stands_in_python(before, after) else 0):
+            rate = format_rate(written, max(new.at - old.at, 1e-3))
             return f"writes {rate} to {pipes[0]}"
     return ""
+
+
+def _stands_in_python(before: Look, after: Look) -> bool:
+    """Return whether the main thread waits at both looks, and at the same lines of Python."""
+    mains = [look.main for look in (before, after)]
+    stacks = [tuple(f for f in main.frames if not f.native) for main in mains if main is not None]
+    waits = all(look.state == "S" for look in (before, after))
+    return waits and len(stacks) == 2 and bool(stacks[0]) and stacks[0] == stacks[1]
 
 
 def _born_after(child: Look, first: Look) -> bool:

@@ -71,7 +71,7 @@ if __name__ == "__main__":
 # world = "silent_service"
 # culprits = [[1]]
 # waiting = [0]
-# steps = ["load_model", "model", "script", "http"]
+# steps = ["load_model", "server_worker", "model", "script", "http"]
 # after = ["Process group ready", "Device ready", ""]
 # own_code = true
 # calls = ['load_model|urlopen|recv|readinto']

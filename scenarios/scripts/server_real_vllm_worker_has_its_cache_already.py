@@ -80,7 +80,7 @@ if __name__ == "__main__":
 # limit = 300
 # culprits = [[1], [0, 1]]
 # culprits_by_stacks = [[0]]
-# steps = ["barrier", "load_model", "model", "script", "engine_ready"]
+# steps = ["barrier", "load_model", "server_worker", "model", "script", "engine_ready"]
 # after = ["Worker loaded", "Process group ready", "Device ready", "Model loaded", ""]
 # own_code = true
 # calls = ['tune|barrier|load_model|dequeue|busy_loop|acquire_read']

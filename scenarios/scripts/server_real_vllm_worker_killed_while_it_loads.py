@@ -69,7 +69,7 @@ if __name__ == "__main__":
 # status = 1
 # ends = true
 # culprits = [[1]]
-# steps = ["load_model", "model", "script"]
+# steps = ["load_model", "server_worker", "model", "script"]
 # own_code = true
 # calls = ['load_model|kill|']
 # says = ["TP1", "SIGKILL"]

@@ -68,7 +68,7 @@ if __name__ == "__main__":
 # limit = 300
 # culprits = [[1]]
 # waiting = [0]
-# steps = ["load_model", "model", "script"]
+# steps = ["load_model", "server_worker", "model", "script"]
 # after = ["Process group ready", "Device ready", ""]
 # own_code = true
 # calls = ['load_model|kill']

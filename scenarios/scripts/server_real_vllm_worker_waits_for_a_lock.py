@@ -72,7 +72,7 @@ if __name__ == "__main__":
 # world = "held_lock"
 # culprits = [[1]]
 # waiting = [0]
-# steps = ["load_model", "model", "script"]
+# steps = ["load_model", "server_worker", "model", "script"]
 # after = ["Process group ready", "Device ready", ""]
 # own_code = true
 # calls = ['load_model|flock']

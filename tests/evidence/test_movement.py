@@ -318,6 +318,14 @@ def test_what_a_child_writes_for_a_helper_thread_that_reads_from_it_counts() -> 
     )
     assert describe_movement([reads(0, 7), reads(1, 7)], [written]) == ""
 
+    def waits(at: float, line: int, state: str = "S") -> Look:
+        one = seen(at, threads=(thread(line),), sample=sampled(at, main_written=120 * at))
+        return replace(one, pid=200, name="engine", command=("engine",), state=state)
+
+    both = [reads(0, 200), reads(1, 200)]
+    assert describe_movement(both, [[waits(0, 7), waits(1, 7)]]) == ""  # it says that it waits
+    assert "writes 120 bytes/s" in describe_movement(both, [[waits(0, 7), waits(1, 7, "R")]])
+
 
 def test_a_child_that_was_started_counts_once_for_a_command_line() -> None:
     born = replace(
