@@ -16,6 +16,7 @@ from hangbisect.base.process_facts import (
     Frame,
     Kernel,
     Look,
+    Socket,
     Syscall,
     Thread,
 )
@@ -429,3 +430,62 @@ def test_of_several_threads_that_work_none_is_known_to_be_the_awaited_one() -> N
 def test_a_thread_of_a_pool_that_wants_a_lock_of_somebody_else_closes_no_ring() -> None:
     other = thread(203, "other", SLEEPS, "load train.py:50", RUN, inside=[PROPERTY])
     assert rings(alone(waits_for_a_result(), in_a_pool(201, PROPERTY), other)) == []
+
+
+def _asks_for_a_row(owner: int) -> Look:
+    """Its main thread waits for a thread of a pool, which reads from a Unix socket of `owner`."""
+    socket = Socket(
+        9, "unix", peer="rows.sock", state="ESTABLISHED", peer_pids=(owner,), peer_names=("python",)
+    )
+    reads = Syscall(
+        45,
+        "recvfrom",
+        (5, 0, 64, 0, 0, 0),
+        descriptors=(Descriptor(5, "socket", "", socket=socket),),
+    )
+    pool = ("_WorkItem.run STD/concurrent/futures/thread.py:58", "_worker STD/x.py:9")
+    fetch = thread(907, "fetch_0", reads, "_fetch train.py:45", *pool)
+    waits = (
+        "Condition.wait STD/threading.py:327",
+        "Event.wait STD/threading.py:629",
+        "wait STD/concurrent/futures/_base.py:305",
+        "gathered train.py:51",
+    )
+    main = thread(102, "MainThread", FOR_EVER, *waits, "<module> train.py:80")
+    return of(main, fetch, pid=102, sockets=(socket,))
+
+
+def _refreshes(*threads: tuple[Thread, Kernel]) -> Look:
+    """Its main thread is in a collective, and has taken a lock before."""
+    meets = "all_reduce SP/torch/distributed/distributed_c10d.py:3252"
+    main = thread(101, "MainThread", FOR_EVER, meets, "refresh train.py:57", inside=[STATE])
+    return of(main, *threads, pid=101)
+
+
+def test_a_thread_that_asks_another_rank_is_a_part_of_the_ring() -> None:
+    """Rank 2 waits for its thread, which asks rank 1; there a thread waits for a lock of the main
+    one, which waits in a collective for rank 2.
+    """
+    rows = thread(908, "rows", FOR_EVER, "_serve train.py:40", RUN, takes=STATE)
+    ranks = [rank(0, ALL_REDUCE), on_rank(1, _refreshes(rows)), on_rank(2, _asks_for_a_row(101))]
+    verdict, _ = judge_job_with_graph(job(world=3), ranks)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "deadlock"
+    assert {*verdict.ranks.culprit} <= {1, 2}
+    assert 0 in verdict.ranks.waiting
+
+
+def test_without_a_thread_that_waits_there_both_are_named_and_no_ring_is_told() -> None:
+    """Whoever answers on rank 1 may be about to."""
+    ranks = [rank(0, ALL_REDUCE), on_rank(1, _refreshes()), on_rank(2, _asks_for_a_row(101))]
+    verdict, _ = judge_job_with_graph(job(world=3), ranks)
+    assert {*verdict.ranks.culprit} <= {1, 2}
+    assert verdict.cause is None or verdict.cause.level != "seen"
+
+
+def test_one_that_asks_a_rank_outside_of_the_ring_is_to_blame_for_what_it_waits_for() -> None:
+    """The process that it asks is none of the job's: no ring."""
+    meets = [rank(number, ALL_REDUCE) for number in (0, 1)]
+    verdict, _ = judge_job_with_graph(job(world=3), [*meets, on_rank(2, _asks_for_a_row(4711))])
+    assert verdict.cause is None or verdict.cause.id != "deadlock"
+    assert verdict.ranks.culprit == (2,)
