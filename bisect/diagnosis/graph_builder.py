@@ -18,6 +18,7 @@ from .graph_drawing import GraphDrawing
 from .process.actor_waits import find_asked_methods, waits_for_ray
 from .process.blocked_syscalls import (
     CHILD_WAIT_CALLS,
+    READ_CALLS,
     WRITE_CALLS,
     format_others,
     format_traffic,
@@ -42,7 +43,7 @@ from .rank_connections import find_closed_circle
 from .rank_waits import RankWait
 from .served_ranks import PLACE as CONNECTIONS
 from .single_ranks import is_gone
-from .thread_edges import ThreadEdges, waits_for_a_file_lock
+from .thread_edges import ThreadEdges, find_held_lock, waits_for_a_file_lock
 from .wait_graph import NodeKind, WaitGraph
 
 # What a process waits for at nobody's hands.
@@ -188,22 +189,43 @@ class ProcessEdges:
             look = view.look if view is not None else looks[-1]
 
             def follow(thread: str, tid: int) -> None:
-                self._lock_of_thread(thread, tid, facts, looks)
+                self._thing_of_thread(thread, tid, facts, looks)
 
-            self._threads[process] = ThreadEdges(self._drawing, name, facts, look, follow)
+            def asks_a_rank(tid: int) -> bool:
+                return self._find_asked_rank(tid, facts, looks) is not None
+
+            self._threads[process] = ThreadEdges(
+                self._drawing, name, facts, look, follow, asks_a_rank
+            )
         return self._threads[process]
 
-    def _lock_of_thread(self, name: str, tid: int, facts: RankFacts, looks: Sequence[Look]) -> None:
-        """Draw the lock on a file that a thread waits for: what is asked of main threads is asked
-        of this one.
+    def _thing_of_thread(
+        self, name: str, tid: int, facts: RankFacts, looks: Sequence[Look]
+    ) -> None:
+        """Draw the lock on a file that a thread waits for, or the connection to another rank from
+        which it wants an answer: what is asked of main threads is asked of this one.
         """
-        if not waits_for_a_file_lock(looks[-1], tid):
+        asked = self._find_asked_rank(tid, facts, looks)
+        if asked is None and not waits_for_a_file_lock(looks[-1], tid):
             return
         inside = tuple(put_thread_first(look, tid) for look in looks)
         view = merge_looks(inside)
-        wait = find_blocking_reason(inside, ProcessContext(facts, self._people))
-        if view is not None and wait.kind == "lock" and wait.what:
+        wait = asked or find_blocking_reason(inside, ProcessContext(facts, self._people))
+        if view is not None and (asked or (wait.kind == "lock" and wait.what)):
             self._thing(_Process(name, facts, inside, view, own=True, thread=tid), wait)
+
+    def _find_asked_rank(self, tid: int, facts: RankFacts, looks: Sequence[Look]) -> Wait | None:
+        """Return the wait of a thread for what another rank is to send over a connection, None if
+        it does not wait so.
+        """
+        inside = tuple(put_thread_first(look, tid) for look in looks)
+        view = merge_looks(inside)
+        if view is None or view.call_name not in READ_CALLS:
+            return None
+        wait = find_blocking_reason(inside, ProcessContext(facts, self._people))
+        other = _find_awaited_process(wait, facts)
+        is_other = other in self._ranks and self._ranks[other] != facts.rank
+        return wait if wait.kind == "socket" and is_other else None
 
     def _child(self, process: _Process, wait: Wait) -> None:
         awaited = _find_awaited_process(wait, process.facts)
@@ -245,6 +267,7 @@ class ProcessEdges:
         likely = likely or (kind == "peer" and {own, other} <= self._closed)
         if kind == "peer":
             likely = likely or self._is_answered_by_main_thread(process.view, wait, other)
+            likely = likely or self._keeps_its_threads_waiting(other)
         hard = other is not None and not likely and (kind == "lock" or writes)
         shows = ""
         if kind in ("peer", "store"):
@@ -271,6 +294,16 @@ class ProcessEdges:
             return False
         answers = merge_looks(self._looks[other][1])
         return answers is not None and answers_by_main_thread(view, answers)
+
+    def _keeps_its_threads_waiting(self, other: ProcessId | None) -> bool:
+        """Return whether a thread of `other` waits for a lock that its main thread has: one that
+        answers there, most likely, and does so once the main thread goes on.
+        """
+        if other not in self._looks:
+            return False
+        look = self._looks[other][1][-1]
+        held = (find_held_lock(look, one) for one in look.threads if one.os_id != look.pid)
+        return any(one is not None and one.holder.os_id == look.pid for one in held)
 
     def _is_for_main_thread(self, process: _Process, other: ProcessId | None) -> bool:
         """Return whether nobody but the main thread of `other` can take what a process sends over a

@@ -37,20 +37,31 @@ _GIVES_BACK = frozenset(["wait", "wait_for"])
 
 _NO_LIMIT = ("", "None", "-1", "-1.0")  # of FileLock.acquire(timeout=)
 
+# Of concurrent.futures: they return once a thread of a pool has done something.
+_AWAITS_FUTURES = frozenset(["result", "exception", "wait", "as_completed"])
+
 Follow = Callable[[str, int], None]
+Asks = Callable[[int], bool]
 
 
 class ThreadEdges:
     """Draws which threads of one process wait for which others of it."""
 
     def __init__(
-        self, drawing: GraphDrawing, name: str, facts: RankFacts, look: Look, follow: Follow
+        self,
+        drawing: GraphDrawing,
+        name: str,
+        facts: RankFacts,
+        look: Look,
+        follow: Follow,
+        asks_a_rank: Asks,
     ) -> None:
         """`name`: of the process's node, which stands for its main thread. `follow(name, tid)`
-        draws what a thread waits for outside of its process.
+        draws what a thread waits for outside of its process; `asks_a_rank(tid)`: it waits there for
+        another rank.
         """
         self._drawing, self._name, self._facts, self._look = drawing, name, facts, look
-        self._follow = follow
+        self._follow, self._asks_a_rank = follow, asks_a_rank
         self._drawn: set[int] = set()
 
     def of_main(self, view: ProcessSnapshot, wait: Wait) -> bool:
@@ -113,8 +124,10 @@ class ThreadEdges:
             self._held_lock(source, thread, held)
             return True
         works = find_working_thread(self._look, thread)
-        # Of one that works and waits for no lock its own place says more.
-        if works is None or works.os_id is None or find_held_lock(self._look, works) is None:
+        if works is None or works.os_id is None:
+            return False
+        # Of one that works, and waits for no lock and no rank, its own place says more.
+        if find_held_lock(self._look, works) is None and not self._asks_a_rank(works.os_id):
             return False
         shows = f"it waits for a result{_format_thread_place(thread)}"
         self._drawing.link(source, self._node_of(works.os_id), "thread", shows, likely=True)
@@ -208,7 +221,9 @@ def find_working_thread(look: Look, waits: Thread) -> Thread | None:
     one that works on anything, and so on that, or on what is before it. None if there are several.
     """
     python = [f for f in waits.frames if not f.native][:3]
-    if not any(f.file.endswith(_FUTURES) and unqualified_name(f.name) == "result" for f in python):
+    if not any(
+        f.file.endswith(_FUTURES) and unqualified_name(f.name) in _AWAITS_FUTURES for f in python
+    ):
         return None
     working = [t for t in look.threads if t is not waits and any(map(_runs_task, t.frames))]
     return working[0] if len(working) == 1 else None
