@@ -383,6 +383,7 @@ class Look:
     waits: int | None = None  # times that the main thread has waited for something so far
     sample: Sample | None = None
     signals_pending: tuple[int, ...] = ()
+    timer_signals: tuple[int, ...] = ()  # those of interval timers that it catches
     traced_by: int = 0  # pid of a tracer (gdb, strace), 0 if none
     dump: str = ""  # the stacks as text, ready to attach (py-spy's, or faulthandler's)
     missing: tuple[str, ...] = ()  # sentences

@@ -11,6 +11,7 @@ its system call, the first in state D where it was (Linux 6.18).
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -171,6 +172,11 @@ class ProcessStatus(NamedTuple):
     memory: int | None = None  # resident, bytes
     swapped: int | None = None
     waits: int | None = None  # times that the main thread has waited for something
+    timer_signals: tuple[int, ...] = ()  # those of interval timers that it catches
+
+
+# What an interval timer sends (man 2 setitimer, man 2 alarm): /proc does not show whether one runs.
+_OF_TIMERS = frozenset([signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF])
 
 
 def read_threads(pid: int, missing: list[str]) -> tuple[Kernel, ...]:
@@ -237,7 +243,7 @@ def read_status(pid: int) -> ProcessStatus:
 
 def parse_process_status(text: str) -> ProcessStatus:
     """Return what is of use of the text of /proc/PID/status."""
-    tracer, pending, waits = 0, 0, None
+    tracer, pending, caught, waits = 0, 0, 0, None
     memory: dict[str, int] = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
@@ -246,6 +252,8 @@ def parse_process_status(text: str) -> ProcessStatus:
                 tracer = int(value)
             elif key in ("SigPnd", "ShdPnd"):
                 pending |= int(value, 16)
+            elif key == "SigCgt":
+                caught = int(value, 16)
             elif key == "voluntary_ctxt_switches":
                 waits = int(value)
             elif key in ("VmRSS", "VmSwap"):
@@ -253,7 +261,9 @@ def parse_process_status(text: str) -> ProcessStatus:
         except (ValueError, IndexError):
             continue
     signals = tuple(bit + 1 for bit in range(64) if pending >> bit & 1)
-    return ProcessStatus(tracer, signals, memory.get("VmRSS"), memory.get("VmSwap"), waits)
+    timers = tuple(sorted(int(one) for one in _OF_TIMERS if caught >> (one - 1) & 1))
+    resident, swapped = memory.get("VmRSS"), memory.get("VmSwap")
+    return ProcessStatus(tracer, signals, resident, swapped, waits, timers)
 
 
 def reason_not_to_pause(kernel: tuple[Kernel, ...]) -> str:

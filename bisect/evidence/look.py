@@ -453,6 +453,7 @@ def _build_look(target: Target, found: PartialLook) -> Look:
         closed_here=_find_closed_ends(open_sockets, found.left),
         sample=found.sample,
         signals_pending=found.status.signals_pending,
+        timer_signals=found.status.timer_signals,
         waits=found.status.waits,
         traced_by=found.status.tracer,
         dump=found.dump

@@ -306,3 +306,12 @@ def read_thread(tid: int) -> Kernel:
     found = kernel.read_thread(os.getpid(), tid, [])
     assert found is not None
     return found
+
+
+def test_a_handler_for_the_signal_of_a_timer_is_seen() -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        assert signal.SIGALRM in kernel.read_status(os.getpid()).timer_signals
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert signal.SIGALRM not in kernel.read_status(os.getpid()).timer_signals

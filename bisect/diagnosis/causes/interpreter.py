@@ -335,6 +335,14 @@ def _waits_for_a_signal(scene: Scene) -> Found | None:
     return Found(f"it waits for {what} in {where} ({scene.call})", values)
 
 
+def _may_be_woken_by_a_timer(scene: Scene) -> Found | None:
+    """It catches the signal of an interval timer, of which nothing shows whether it runs."""
+    if scene.view is None or not scene.view.look.timer_signals:
+        return None
+    names = ", ".join(signal.Signals(one).name for one in scene.view.look.timer_signals)
+    return Found(f"it catches {names}: a timer of its own may wake it")
+
+
 def _spins(scene: Scene) -> Found | None:
     """A rank computes in the same few places all the time, and nothing else moves."""
     view, subject = scene.view, scene.subject
@@ -389,7 +397,11 @@ NATIVE_CAUSES = (
     KnownCause(
         id="signal-wait",
         title="a rank waits for a signal that nobody sends",
-        signs=(need(_waits_for_a_signal, 0.65), also(others_wait_for_it, 0.3)),
+        signs=(
+            need(_waits_for_a_signal, 0.65),
+            also(others_wait_for_it, 0.3),
+            unless(_may_be_woken_by_a_timer),
+        ),
         why="It waits in {place} until somebody sends it a signal. A launcher between it and the "
         "scheduler may not pass signals on.",
         avoid=(

@@ -108,3 +108,9 @@ def test_a_rank_that_moves_does_not_spin() -> None:
     works = look("step train.py:9", "<module> train.py:50", call="", state="R")
     facts = job("limit"), [rank(0, works, works, moved="reads 9 MiB/s"), held(1)]
     assert "busy-loop" not in causes_of(facts)
+
+
+def test_who_catches_the_signal_of_a_timer_may_be_woken_by_its_own() -> None:
+    facts, ranks = signal_wait()
+    sleeps = tuple(replace(one, timer_signals=(14,)) for one in ranks[0].looks)
+    assert "signal-wait" not in causes_of((facts, [replace(ranks[0], looks=sleeps), *ranks[1:]]))
