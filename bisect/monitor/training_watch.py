@@ -117,9 +117,13 @@ class TrainingWatch:
         return self.pulse.hear(pulses.values())
 
     def goes_on(self) -> bool:
-        """Return whether a step has come while ranks are looked at because none came."""
+        """Return whether what did not come has come while ranks are looked at: a training step, or
+        that a server is ready.
+        """
         if not self._is_looking and not self._held_since:
             return False
+        if self._quiet_since and not self.job.outer.awaits_ready:  # the server is ready meanwhile
+            self._has_come = True
         self._has_come = self._read_pulses() or self._has_come
         return self._has_come
 
@@ -132,6 +136,7 @@ class TrainingWatch:
         if self.job.outer.awaits_ready:
             self._quiet_since = self._quiet_since or now
             return self.pulse.has_paused(self._quiet_since, now)
+        self._quiet_since = 0.0
         return self.pulse.has_stopped(now) or self._is_left_behind(now)
 
     def _is_left_behind(self, now: float) -> bool:

@@ -83,7 +83,8 @@ class SupervisorLink:
     def __init__(self, path: str) -> None:
         """`path` is that of its socket, "" if there is none."""
         self.path = path
-        self.awaits_ready = False  # it has asked a server whether it is ready, which is not so far
+        self._awaits_ready = False  # it asks a server whether it is ready, which is not so far
+        self._ready = ""  # by what it is, until that is read
         self._unsent: deque[bytes] = deque(maxlen=_MOST_KEPT)
         self._socket: socket.socket | None = None
         if path:
@@ -125,17 +126,27 @@ class SupervisorLink:
             self._unsent.popleft()
         return not self._unsent
 
+    @property
+    def awaits_ready(self) -> bool:
+        """Whether it asks the server that these ranks belong to, and that is not ready."""
+        self._hear_ready()
+        return self._awaits_ready
+
     def read_ready(self) -> str:
-        """Return what the outer process has said by which the server is ready, "" for nothing."""
+        """Return once what it has said by which the server is ready, "" for nothing."""
+        self._hear_ready()
+        text, self._ready = self._ready, ""
+        return text
+
+    def _hear_ready(self) -> None:
         said = b""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 said = self._socket.recv(1 << 16, socket.MSG_DONTWAIT)
         with contextlib.suppress(ValueError, AttributeError):
             text = str(json.loads(said).get(_READY, ""))
-            self.awaits_ready = not text
-            return text
-        return ""
+            self._awaits_ready = not text
+            self._ready = text or self._ready
 
     def close(self, limit: float = _LAST_LIMIT) -> None:
         """Send the last of it, and let go. Waits `limit` seconds at most."""
