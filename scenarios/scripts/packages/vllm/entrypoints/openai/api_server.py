@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from vllm.entrypoints.launcher import serve_http
 from vllm.entrypoints.llm import make_config
+from vllm.utils import remote_code
 
 
 def create_server_socket(addr):
@@ -34,6 +35,7 @@ async def run_server(args):
 
 async def run_server_worker(sock, args):
     async with build_async_engine_client(args) as engine_client:
+        remote_code(args.model, "chat_template")
         await serve_http(engine_client, sock, args.stop_after)
 
 
