@@ -46,7 +46,7 @@ from .causes.workers import CHILD_DIED, WORKER_STUCK
 from .graph_builder import build_wait_graph
 from .process.blocking_reason import ProcessContext, find_blocking_reason
 from .process.frames import format_innermost_frame
-from .process.helper_processes import is_idle_worker
+from .process.helper_processes import is_idle_worker, is_kept_by_others
 from .process.process_snapshot import (
     ProcessSnapshot,
     find_descendants,
@@ -54,7 +54,7 @@ from .process.process_snapshot import (
     put_thread_first,
 )
 from .rank_waits import is_anonymous
-from .server_parts import blame_dead_helper, blame_part_of_server, is_kept_by_others
+from .server_parts import blame_dead_helper, blame_part_of_server
 from .single_ranks import is_gone
 from .verdict_skeleton import best_rung, make_verdict_skeleton
 from .wait_graph import WaitGraph

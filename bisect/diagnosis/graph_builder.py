@@ -29,6 +29,7 @@ from .process.blocking_reason import (
     find_blocking_reason_of_child,
 )
 from .process.frames import format_innermost_frame
+from .process.helper_processes import is_kept_by_others
 from .process.loop_waits import format_loop
 from .process.pipe_writers import find_writers, only_main_thread_acts
 from .process.process_snapshot import (
@@ -42,6 +43,7 @@ from .process.request_waits import answers_by_main_thread, waits_for_an_answer
 from .rank_connections import find_closed_circle
 from .rank_waits import RankWait
 from .served_ranks import PLACE as CONNECTIONS
+from .server_roles import stands_in_serving_loop
 from .single_ranks import is_gone
 from .thread_edges import ThreadEdges, find_held_lock, waits_for_a_file_lock
 from .wait_graph import NodeKind, WaitGraph
@@ -120,6 +122,7 @@ class ProcessEdges:
             if process not in self._drawn and view is not None:
                 self._drawn.add(process)
                 wait = find_blocking_reason_of_child(looks, ProcessContext(facts, self._people))
+                wait = self._find_wait_for_server(process, view) or wait
                 self._drawing.waits[facts.rank, process.pid] = wait
                 other = _find_awaited_process(wait, facts)
                 outside = wait.kind == "socket" and other not in self._people.rank_of
@@ -127,6 +130,23 @@ class ProcessEdges:
                 if outside or wait.kind in _WAITS_FOR_NO_PROCESS:
                     self._drawing.note_waits_for_nothing(name)
                 self._draw(_Process(name, facts, looks, view, own=False), wait)
+
+    def _find_wait_for_server(self, process: ProcessId, view: ProcessSnapshot) -> Wait | None:
+        """Return the wait of an engine, which waits in its loop for requests, for the API server
+        that started it and is kept by what is none of their processes from handing any on.
+        """
+        server = ProcessId(process.host, view.look.ppid)
+        if server not in self._looks or not stands_in_serving_loop(view.frames):
+            return None
+        facts, looks = self._looks[server]
+        role = find_server_process(looks[-1].command)
+        if role is None or not role.is_server:
+            return None
+        wait = find_blocking_reason(looks, ProcessContext(facts, self._people))
+        family = {one.pid for one in self._looks if one.host == process.host}
+        if not is_kept_by_others(wait, family):
+            return None
+        return Wait("process", f"requests of {role.name}", server.pid, role.name)
 
     def _draw(self, process: _Process, wait: Wait) -> None:
         view, draw = process.view, self._drawing

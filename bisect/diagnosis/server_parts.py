@@ -17,14 +17,19 @@ from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
 from ..base.process_roles import find_server_process, is_dask_worker
 from ..base.rank_facts import RankFacts
-from ..base.verdict_facts import Edge, Verdict, Wait, Where
+from ..base.verdict_facts import Edge, Verdict, Where
 from .call_site import find_call
 from .case import Case
 from .causes.workers import CHILD_DIED
 from .exit_words import describe_exit_status
 from .process.blocked_syscalls import POLL_CALLS, READ_CALLS
 from .process.frames import format_innermost_frame
-from .process.helper_processes import asks_its_cluster, find_dead_helper, is_halted
+from .process.helper_processes import (
+    asks_its_cluster,
+    find_dead_helper,
+    is_halted,
+    is_kept_by_others,
+)
 from .process.process_snapshot import merge_looks
 from .process.request_threads import waits_for_others
 from .proof_of_hang import waits_for_requests
@@ -138,8 +143,20 @@ def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part 
             if looks and looks[-1].pid == pid:
                 role = find_server_process(looks[-1].command)
                 if role is not None and role.is_spawned and not role.is_rank:
-                    return _Part(facts.rank, looks, role.name, pid)
+                    engine = _Part(facts.rank, looks, role.name, pid)
+                    return _find_server_above(pid, facts, graph) or engine
                 return _find_titled_part(pid, case, graph) if role is None else None
+    return None
+
+
+def _find_server_above(engine: int, facts: RankFacts, graph: WaitGraph) -> _Part | None:
+    """Return the API server that an engine waits for, None if it does not."""
+    wait = graph.waits.get((facts.rank, engine))
+    for looks in facts.children:
+        if looks and wait is not None and looks[-1].pid == wait.pid:
+            role = find_server_process(looks[-1].command)
+            if role is not None and role.is_server:
+                return _Part(facts.rank, looks, role.name, engine)
     return None
 
 
@@ -177,18 +194,6 @@ def _find_titled_part(first: int, case: Case, graph: WaitGraph) -> _Part | None:
 
 def _is_titled(look: Look) -> bool:
     return has_title(look.command) or is_dask_worker(look.command)  # whose title has its address
-
-
-# What a process is kept by that does not go on: no work that is to come to it.
-_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel", "gil"])
-
-
-def is_kept_by_others(wait: Wait | None, family: Collection[int | None]) -> bool:
-    """Return whether a process waits for what none of its job's processes (`family`) is to give."""
-    if wait is None:
-        return False
-    outside = wait.kind in ("socket", "lock", "pipe") and bool(wait.what)
-    return wait.kind in _KEPT_BY or (outside and wait.pid not in family)
 
 
 def _follow(

@@ -13,6 +13,7 @@ from ..process.blocked_syscalls import SLEEP_CALLS
 from ..process.blocking_reason import describe_asked
 from ..process.frames import format_frame, format_innermost_frame
 from ..process.spin_waits import find_mpi_call
+from ..server_roles import stands_in_serving_loop
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
     find_blocked_processes,
@@ -133,6 +134,13 @@ def _engines_elsewhere_are_missing(scene: Scene) -> Found | None:
         return None
     number = "1 engine" if elsewhere == 1 else f"{elsewhere} engines"
     return Found(f"the API server waits for {number} of other nodes to connect")
+
+
+def _waits_for_work(scene: Scene) -> Found | None:
+    """It is a worker that has started, and waits in its loop for what it is asked."""
+    if scene.view is None or not stands_in_serving_loop(scene.view.frames):
+        return None
+    return Found(f"it waits for requests in {format_innermost_frame(scene.frames)}")
 
 
 def _in_a_group(scene: Scene) -> Found | None:
@@ -278,6 +286,7 @@ SERVER_CAUSES = (
             also(_broadcast_is_empty, 0.4),
             unless(_in_a_group),
             unless(_engines_elsewhere_are_missing),
+            unless(_waits_for_work),
         ),
         why="The engine waits for a worker that still compiles or loads, or is stuck in NCCL; it "
         "says so once a minute.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...base.identity import ProcessId
@@ -416,3 +416,15 @@ def _drop_parent(facts: RankFacts) -> RankFacts:
     parent = _read_parent(facts)
     children = tuple(one for one in facts.children if not one or one[-1].pid != parent)
     return replace(facts, children=children, beside=tuple(p for p in facts.beside if p != parent))
+
+
+# What a process is kept by that does not go on: no work that is to come to it.
+_KEPT_BY = frozenset(["stopped", "file", "device", "input", "kernel", "gil"])
+
+
+def is_kept_by_others(wait: Wait | None, family: Collection[int | None]) -> bool:
+    """Return whether a process waits for what none of its job's processes (`family`) is to give."""
+    if wait is None:
+        return False
+    outside = wait.kind in ("socket", "lock", "pipe") and bool(wait.what)
+    return wait.kind in _KEPT_BY or (outside and wait.pid not in family)
