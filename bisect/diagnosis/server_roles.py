@@ -5,6 +5,7 @@ is ready and waits for requests. Pure.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base.command_words import has_title, program, starts_for_multiprocessing
@@ -23,7 +24,12 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
     """
     known = {one.rank: role for one in ranks if (role := _role_of(one.looks)) is not None}
     engines = _name_engines(ranks)
-    found = {rank: role.name + _inside(role, engines) for rank, role in known.items()}
+    # Before they know their place in a group, all workers have the same title.
+    counts = Counter(role.name for role in known.values())
+    found = {
+        rank: role.name + f" {rank}" * (counts[role.name] > 1) + _inside(role, engines)
+        for rank, role in known.items()
+    }
     alike = next((role for role in known.values() if role.is_rank), None)
     if alike is not None and all({k for k, _ in r.numbers} == {"TP"} for r in known.values()):
         for one in ranks:

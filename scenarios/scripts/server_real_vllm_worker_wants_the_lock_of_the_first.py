@@ -67,10 +67,10 @@ if __name__ == "__main__":
 # needs = ["vllm"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1", VLLM_CPU_OMP_THREADS_BIND = "0,1|0,1" }
 # limit = 300
-# culprits = [[0, 1]]
-# steps = ["process_group", "script", "device", "init_device"]
+# culprits = [[0, 1], [1]]
+# steps = ["process_group", "server_worker", "script", "device", "init_device"]
 # own_code = true
 # calls = ['init_device|acquire|init_process_group|init_worker_distributed|FileLock']
 # causes = ["deadlock", "lock-order"]
-# says = ["TP0", "TP1", 'kernels\.lock']
+# says = ["Worker 1", 'kernels\.lock']
 # ///

@@ -92,3 +92,10 @@ def test_one_that_died_is_called_as_the_others_are() -> None:
 def test_any_other_job_has_none() -> None:
     assert find_roles([rank(0, look("main train.py:3"))]) == {}
     assert put_roles("rank 0", {}) == "rank 0"
+
+
+def test_workers_that_do_not_know_their_place_yet_are_told_apart_by_their_numbers() -> None:
+    workers = [rank(n, look("wait x.py:1", command=("VLLM::Worker",))) for n in (0, 1)]
+    assert find_roles(workers) == {0: "Worker 0", 1: "Worker 1"}
+    placed = [rank(n, look("wait x.py:1", command=(f"VLLM::Worker_TP{n}",))) for n in (0, 1)]
+    assert find_roles(placed) == {0: "Worker_TP0", 1: "Worker_TP1"}

@@ -385,8 +385,9 @@ _GROUP_THREADS = ("pt_gloo", "pt_nccl")
 NATIVE_DISTRIBUTED = re.compile(r"(?:c10d|gloo|tensorpipe|torch::distributed)::")
 _NATIVE_STORE = re.compile(r"c10d::(?:\w*Store|detail::)|\bTCPStore\b")
 _JOINS_A_THREAD = re.compile(r"\bstd::thread::join\b|\bpthread_\w*join\w*")
-_NATIVE_MEETING = re.compile(
-    r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bP?MPI_"
+_NATIVE_MEETING = re.compile(  # the last two: shm.cpp of vllm and of deepspeed for CPUs, which spin
+    r"\bgloo::|\bnccl|c10d::(?:ProcessGroup|Work|Reducer|Backend)|\bP?MPI_|get_curr_stamp$"
+    r"|\bwait_buffer_state_until"
 )
 
 
