@@ -335,7 +335,7 @@ def _add_cause(case: Case, graph: WaitGraph, verdict: Verdict) -> Verdict:
     cause = find_likeliest_cause(scene, failed)
     if cause is not None and cause.id in (THREAD_STUCK, CHILD_DIED):
         cause = _choose_with_thread(cause, _find_cause_of_thread(case, scene, failed))
-    elif cause is not None and (cause.id in _STANDS_STILL or _is_for_another(case, scene, cause)):
+    elif cause is None or cause.id in _STANDS_STILL or _is_for_another(case, scene, cause):
         cause = _find_cause_of_child(case, scene, failed, cause) or cause
     known = find_known_cause(cause.id) if cause else None
     component = verdict.component if verdict.outcome in ("hang", "slow") else None
@@ -394,11 +394,13 @@ def _is_for_another(case: Case, scene: Scene, cause: Cause) -> bool:
     return last.pid != subject.pid and is_kept
 
 
-def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cause) -> Cause | None:
+def _find_cause_of_child(
+    case: Case, scene: Scene, failed: list[str], known: Cause | None
+) -> Cause | None:
     """Return why the last of the processes stands still that wait for one another below the
     subject, None if nothing is known of that, or no more than a guess where that it is this
-    process (`known`) is none. That a process without further threads waits for what one would have
-    to give is a guess where it wrote of none that one had ended.
+    process (`known`, None: nothing says so) is none. That a process without further threads waits
+    for what one would have to give is a guess where it wrote of none that one had ended.
     """
     subject, last = scene.subject, _drop_idle_workers(find_blocked_processes(scene))[-1:]
     if subject is None or not last or last[0].look.pid == subject.pid or not last[0].threads:
@@ -413,7 +415,7 @@ def _find_cause_of_child(case: Case, scene: Scene, failed: list[str], known: Cau
     cause = _find_cause_in(case, around, inside, failed, asks_thread=True)
     if cause is None or cause.id in _STANDS_STILL:
         return None
-    if cause.level == "guess" and known.level != "guess":
+    if cause.level == "guess" and (known is None or known.level != "guess"):
         return None
     if cause.id == DEAD_PRODUCER and cause.agreement < _A_THREAD_ENDED:
         return None
