@@ -408,7 +408,9 @@ def _find_cause_of_child(
     pid, beside = last[0].look.pid, last[0].look.pid in scene.beside
     owner = next((one for one in scene.neighbours if pid in one.beside), subject)
     family = [looks for looks in (owner.looks, *owner.children) if looks]
-    looks = next(looks for looks in family if looks[-1].pid == pid)
+    looks = next((looks for looks in family if looks[-1].pid == pid), ())
+    if not looks:
+        return None
     children = find_descendants(owner, pid)
     inside = replace(subject, pid=pid, looks=looks, children=children, beside=())
     around = replace(scene, relatives={looks[-1].pid: looks for looks in family})
