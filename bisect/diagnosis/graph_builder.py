@@ -212,7 +212,8 @@ class ProcessEdges:
                 self._thing_of_thread(thread, tid, facts, looks)
 
             def asks_a_rank(tid: int) -> bool:
-                return self._find_asked_rank(tid, facts, looks) is not None
+                inside = tuple(put_thread_first(look, tid) for look in looks)
+                return self._find_asked_rank(inside, merge_looks(inside), facts) is not None
 
             self._threads[process] = ThreadEdges(
                 self._drawing, name, facts, look, follow, asks_a_rank
@@ -225,21 +226,23 @@ class ProcessEdges:
         """Draw the lock on a file that a thread waits for, or the connection to another rank from
         which it wants an answer: what is asked of main threads is asked of this one.
         """
-        asked = self._find_asked_rank(tid, facts, looks)
-        if asked is None and not waits_for_a_file_lock(looks[-1], tid):
-            return
         inside = tuple(put_thread_first(look, tid) for look in looks)
         view = merge_looks(inside)
-        wait = asked or find_blocking_reason(inside, ProcessContext(facts, self._people))
-        if view is not None and (asked or (wait.kind == "lock" and wait.what)):
+        if view is None:
+            return
+        wait = self._find_asked_rank(inside, view, facts)
+        if wait is None and waits_for_a_file_lock(looks[-1], tid):
+            wait = find_blocking_reason(inside, ProcessContext(facts, self._people))
+            wait = wait if wait.kind == "lock" and wait.what else None
+        if wait is not None:
             self._thing(_Process(name, facts, inside, view, own=True, thread=tid), wait)
 
-    def _find_asked_rank(self, tid: int, facts: RankFacts, looks: Sequence[Look]) -> Wait | None:
-        """Return the wait of a thread for what another rank is to send over a connection, None if
-        it does not wait so.
+    def _find_asked_rank(
+        self, inside: Sequence[Look], view: ProcessSnapshot | None, facts: RankFacts
+    ) -> Wait | None:
+        """Return the wait of a thread, put first in the looks `inside`, for what another rank is to
+        send over a connection; None if it does not wait so.
         """
-        inside = tuple(put_thread_first(look, tid) for look in looks)
-        view = merge_looks(inside)
         if view is None or view.call_name not in READ_CALLS:
             return None
         wait = find_blocking_reason(inside, ProcessContext(facts, self._people))
