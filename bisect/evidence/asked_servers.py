@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..base.addresses import host_of, is_loopback, port_of
+from ..base.addresses import host_of, is_loopback
 from ..base.deadline import call_with_limit
 from ..base.library_functions import Role, has_role, parse_text
 from ..base.masking import mask_text
 from ..base.proc import list_pids
 from ..base.process_facts import AskedServer, Socket, Thread
 from ..base.process_roles import find_default_port, find_server_process, name_server_process
-from .descriptors import find_holders, name_of
+from .descriptors import find_holders, name_of, select_listening
 from .process import descendants, walk_up, words_of
 
 if TYPE_CHECKING:
@@ -60,15 +60,9 @@ def find_listening(url: str, known: Mapping[int, Socket]) -> int | None:
     the `known` ones does.
     """
     place = _find_place(url)
-    there = (
-        inode
-        for inode, one in known.items()
-        if one.state == "LISTEN"
-        and one.family.startswith("tcp")
-        and place is not None
-        and port_of(one.local) == str(place[1])
-    )
-    return next(there, None) if is_here(url, known) else None
+    if place is None or not is_here(url, known):
+        return None
+    return next(iter(select_listening(known, place[1])), None)
 
 
 def is_here(url: str, known: Mapping[int, Socket]) -> bool:

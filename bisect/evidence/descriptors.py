@@ -26,6 +26,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Literal, NamedTuple
 
+from ..base.addresses import port_of
 from ..base.proc import LARGEST, list_pids, read_stat
 from ..base.process_facts import Descriptor, PipeEnd, Socket
 from ..base.process_roles import LONGEST_NAME, SERVER_NAMES, name_server_process
@@ -146,6 +147,17 @@ def read_network_namespace(pid: int) -> str:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:
         return ""
+
+
+def select_listening(sockets: Mapping[int, Socket], port: int) -> dict[int, Socket]:
+    """Return those that listen at a TCP port, by inode."""
+    return {
+        inode: one
+        for inode, one in sockets.items()
+        if one.state == "LISTEN"
+        and one.family.startswith("tcp")
+        and port_of(one.local) == str(port)
+    }
 
 
 def read_sockets_of_process(pid: int, missing: list[str]) -> dict[int, Socket] | None:

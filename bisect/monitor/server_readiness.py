@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.addresses import host_of, plain_address, port_of
+from ..base.addresses import host_of, plain_address
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Socket
 from ..base.process_roles import LONGEST_NAME, name_server_process
@@ -199,15 +199,9 @@ async def _get(host: str, endpoint: ServerEndpoint) -> bytes:
 
 def _find_listening(port: int) -> dict[int, Socket]:
     """Return what listens at a TCP port of this machine, by inode."""
-    from ..evidence.descriptors import read_sockets
+    from ..evidence.descriptors import read_sockets, select_listening
 
-    return {
-        inode: one
-        for inode, one in read_sockets().items()
-        if one.state == "LISTEN"
-        and one.family.startswith("tcp")
-        and port_of(one.local) == str(port)
-    }
+    return select_listening(read_sockets(), port)
 
 
 def _find_owner(listening: dict[int, Socket], pids: Sequence[int]) -> tuple[int, str] | None:
