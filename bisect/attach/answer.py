@@ -144,14 +144,14 @@ async def _describe_last_movement(job: Job) -> LastMovement:
         old = before.get(pid)
         stirs = movement.compare_samples(old, new) if old is not None else "was started"
         if stirs:
-            return LastMovement(f"moves: {_name_process(job, pid)} {stirs}", True)
+            return LastMovement(f"moves: {_name_member(job, pid)} {stirs}", True)
     written = await _age_of_last_output(job)
     said = f", printed {format_seconds(written)} ago" if written is not None else ""
     text = f"nothing moved in {format_seconds(SAMPLE_PAUSE)}{said}"
     return LastMovement(text, False if after else None)
 
 
-def _name_process(job: Job, pid: int) -> str:
+def _name_member(job: Job, pid: int) -> str:
     rank = next((r for r in job.ranks if r.pid == pid), None)
     if rank is None:
         return f"process {pid}"

@@ -223,7 +223,7 @@ def _add_owners(ranks: Sequence[SingleRank]) -> Sequence[SingleRank]:
     """
     return [
         replace(one, wait=_name_owner(one.wait, one, owner))
-        if one.wait is not None and (owner := _find_owner(one, ranks)) is not None
+        if one.wait is not None and (owner := _find_lock_owner(one, ranks)) is not None
         else one
         for one in ranks
     ]
@@ -254,7 +254,7 @@ class _Owner(NamedTuple):
     name: str
 
 
-def _find_owner(one: SingleRank, ranks: Sequence[SingleRank]) -> _Owner | None:
+def _find_lock_owner(one: SingleRank, ranks: Sequence[SingleRank]) -> _Owner | None:
     if one.view is None:
         return None
     main = one.view.main

@@ -41,11 +41,11 @@ def find_asked_url(pid: int, threads: Iterable[Thread]) -> str:
             if has_role(frame.file, frame.name, Role.ASKS_SERVER):
                 told = dict(frame.locals)
                 found = (parse_text(told.get(name, "")) for name in _LOCALS)
-                return next((one for one in found if _find_place(one) is not None), "")
+                return next((one for one in found if _find_address(one) is not None), "")
     return ""
 
 
-def _find_place(url: str) -> tuple[str, int] | None:
+def _find_address(url: str) -> tuple[str, int] | None:
     """Return the host and the port of an address, None where it has none."""
     try:
         parts = urlsplit(url)
@@ -59,7 +59,7 @@ def find_listening(url: str, known: Mapping[int, Socket]) -> int | None:
     """Return the inode of the socket that listens at an address of this machine, None if none of
     the `known` ones does.
     """
-    place = _find_place(url)
+    place = _find_address(url)
     if place is None or not is_here(url, known):
         return None
     return next(iter(select_listening(known, place[1])), None)
@@ -69,7 +69,7 @@ def is_here(url: str, known: Mapping[int, Socket]) -> bool:
     """Return whether an address is known to be one of this machine: a sign of it is a socket that
     has it.
     """
-    place = _find_place(url)
+    place = _find_address(url)
     if place is None:
         return False
     host = place[0]
@@ -99,7 +99,7 @@ def describe_listener(pid: int, url: str, known: Mapping[int, Socket]) -> AskedS
     do so. May block.
     """
     about = AskedServer(mask_text(url), is_here=True)
-    inode, place = find_listening(url, known), _find_place(url)
+    inode, place = find_listening(url, known), _find_address(url)
     if inode is not None:
         link = f"socket:[{inode}]"
         holders = find_holders([link]).get(link, ())

@@ -229,13 +229,13 @@ def _condition_between(outer: ast.AST, inner: ast.AST, names: _RankNames) -> str
     test = outer.test if isinstance(outer, ast.If | ast.While | ast.IfExp) else None
     if test is not None and inner is not test and _is_true_on_some(test, names):
         in_else = isinstance(outer, ast.If | ast.While) and inner in outer.orelse
-        return _shorten(f"{'else of ' if in_else else ''}if {ast.unparse(test)}")
+        return _shorten_condition(f"{'else of ' if in_else else ''}if {ast.unparse(test)}")
     if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef) and inner in outer.body:
         for decorator in outer.decorator_list:
             if _ONLY_SOME.search(ast.unparse(decorator)):
-                return _shorten(f"@{ast.unparse(decorator)}")
+                return _shorten_condition(f"@{ast.unparse(decorator)}")
         if outer.name in names.handlers:
-            return _shorten(names.handlers[outer.name])
+            return _shorten_condition(names.handlers[outer.name])
     for body in _bodies(outer):
         if inner in body:
             return _find_early_exit(body[: body.index(inner)], names)
@@ -255,9 +255,9 @@ def _find_early_exit(statements: Sequence[ast.stmt], names: _RankNames) -> str:
         if not isinstance(one, ast.If) or one.orelse or not _is_true_on_some(one.test, names):
             continue
         if isinstance(one.body[-1], ast.Return | ast.Continue | ast.Break):
-            return _shorten(f"not left before by: if {ast.unparse(one.test)}")
+            return _shorten_condition(f"not left before by: if {ast.unparse(one.test)}")
     return ""
 
 
-def _shorten(text: str) -> str:
+def _shorten_condition(text: str) -> str:
     return text if len(text) <= _LONGEST_CONDITION else text[: _LONGEST_CONDITION - 4] + " ..."

@@ -69,14 +69,14 @@ class LookSummary:
         found: list[Any] = []
         before: dict[str, Any] = {}
         for look in looks:
-            now = self._shorten(look)
+            now = self._shorten_look(look)
             gone = sorted(before.keys() - now.keys())
             changed = {key: value for key, value in now.items() if before.get(key, self) != value}
             found.append({**changed, "gone": gone} if gone else changed)
             before = now
         return found
 
-    def _shorten(self, look: Look) -> dict[str, Any]:
+    def _shorten_look(self, look: Look) -> dict[str, Any]:
         lists: dict[str, Any] = dict.fromkeys(_LISTS, ())
         found: dict[str, Any] = to_short_json(replace(look, dump="", **lists))
         for name in _LISTS:

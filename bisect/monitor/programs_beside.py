@@ -162,10 +162,10 @@ def _read_words(job: Job, member: RankState) -> tuple[str, ...]:
     words: Sequence[str] = words_of(member.pid)
     if not words and len(job.members.by_rank) == 1:
         words = job.settings["command"]
-    return _shorten(words)
+    return _shorten_command(words)
 
 
-def _shorten(words: Sequence[str]) -> tuple[str, ...]:
+def _shorten_command(words: Sequence[str]) -> tuple[str, ...]:
     """Return a command without the folder of its program: a shell may have found it by PATH."""
     return (os.path.basename(words[0]), *words[1:]) if words else ()
 
@@ -219,7 +219,7 @@ def _number_with_strangers(
     for pid in list_pids():
         about = read_stat(pid) if pid not in programs and uid_of(pid) == user else None
         if about is not None and about.state not in ("Z", "X", "D"):
-            found = _shorten(words_of(pid))
+            found = _shorten_command(words_of(pid))
             if found and mask_numbers(found) in kinds:
                 words[pid] = found
     told = number_programs([*words.values()], environs=[variables_of(pid) for pid in words])

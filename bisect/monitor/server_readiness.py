@@ -130,7 +130,7 @@ class ServerReadiness:
             self._search(now)
         if self._endpoint is None or not (listening := _find_listening(self._endpoint.port)):
             return None
-        found = _find_owner(listening, self._list_own())
+        found = _find_listener(listening, self._list_own())
         if found is None:
             return None
         pid, address = found
@@ -143,7 +143,7 @@ class ServerReadiness:
             is_answer = bool(said) and self._is_command
         if not said:
             return None
-        return ServerReady(pid, _name_process(pid), self._endpoint.port, said, is_answer)
+        return ServerReady(pid, _name_server(pid), self._endpoint.port, said, is_answer)
 
     def _list_own(self) -> list[int]:
         """Return the processes of the command."""
@@ -204,7 +204,7 @@ def _find_listening(port: int) -> dict[int, Socket]:
     return select_listening(read_sockets(), port)
 
 
-def _find_owner(listening: dict[int, Socket], pids: Sequence[int]) -> tuple[int, str] | None:
+def _find_listener(listening: dict[int, Socket], pids: Sequence[int]) -> tuple[int, str] | None:
     """Return which of these processes has one of the sockets, and the address of that; None for
     none, or for one of torch's stores.
     """
@@ -236,7 +236,7 @@ def _read_words(pid: int) -> list[str]:
     return text.decode(errors="replace").removesuffix("\0").split("\0")
 
 
-def _name_process(pid: int) -> str:
+def _name_server(pid: int) -> str:
     name = ""
     with suppress(OSError):
         name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()[:LONGEST_NAME]

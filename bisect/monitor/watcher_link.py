@@ -365,11 +365,11 @@ class SupervisorSocket:
             connection.setblocking(False)
             self._connections.append(connection)
             self._monitors.append(connection)
-            self._loop.add_reader(connection, self._read, connection)
+            self._loop.add_reader(connection, self._read_connection, connection)
             if self._ready:
                 self._send_ready(connection)
 
-    def _read(self, connection: socket.socket) -> None:
+    def _read_connection(self, connection: socket.socket) -> None:
         try:
             data = connection.recv(1 << 16)
         except BlockingIOError:

@@ -167,7 +167,7 @@ class LauncherSnapshot:
         if not (self.rank_of or self.expects_words or self.is_elsewhere or is_launcher_alone):
             self.rank_of = self._number_programs() or {self._find_program(): 0}
             seen = self.looks.get(self.launcher, ())
-            if [*self.rank_of] == [self.launcher] and _find_meeting(seen) is not None:
+            if [*self.rank_of] == [self.launcher] and _find_agent_rendezvous(seen) is not None:
                 self.rank_of = {}  # an agent of torch's elastic runs in it: it is a launcher
         return list(self.parents)
 
@@ -249,7 +249,7 @@ class LauncherSnapshot:
 
     def describe_node_wait(self) -> str:
         """Return what an agent of it sees of the nodes that it waits for, "" where none waits."""
-        meetings = map(_find_meeting, self.looks.values())
+        meetings = map(_find_agent_rendezvous, self.looks.values())
         return next((str(one) for one in meetings if one is not None), "")
 
     def list_lost_agents(self, hosts: Mapping[str, str]) -> list[str]:
@@ -300,7 +300,7 @@ class LauncherSnapshot:
             if is_loop_at_work(looks)
         ]
         for looks in self._select_counting_looks():
-            if is_resource_tracker(looks[-1].command) or _find_meeting(looks) is not None:
+            if is_resource_tracker(looks[-1].command) or _find_agent_rendezvous(looks) is not None:
                 continue  # it hears of what others make, and nobody waits for it; or it only asks
             if len(looks) > 1 and (
                 what := movement.describe_movement(looks, []) or self._printed(looks)
@@ -498,7 +498,7 @@ def make_unspoken_verdict(
     return make_verdict_skeleton(facts, (), "ok" if status == 0 else "crash", Ranks())
 
 
-def _find_meeting(looks: Sequence[Look]) -> NodeRendezvous | None:
+def _find_agent_rendezvous(looks: Sequence[Look]) -> NodeRendezvous | None:
     """Return what an agent that asks again and again who has come sees of that, None for any other
     process. A look for which the sockets could not be listed in time does not hide others.
     """

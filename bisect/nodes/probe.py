@@ -77,7 +77,7 @@ class ProbePlace:
 
 def run_probe(options: ProbeOptions) -> int:
     """Probe this node with the others of its set; print what is wrong, return the exit status."""
-    place = _find_place(options.limit)
+    place = _read_place(options.limit)
     try:
         if options.rank is not None:
             _run_torch_rank(place, options.rank, options)
@@ -97,7 +97,7 @@ def run_probe(options: ProbeOptions) -> int:
     return 0
 
 
-def _find_place(limit: float) -> ProbePlace:
+def _read_place(limit: float) -> ProbePlace:
     of = os.environ
     names = tuple(of[NODE_NAMES_VARIABLE].split(","))
     return ProbePlace(int(of["RANK"]), names, of["MASTER_ADDR"], int(of["MASTER_PORT"]), limit)
@@ -234,13 +234,13 @@ def _send(link: socket.socket, data: bytes) -> None:
 
 
 def _receive(place: ProbePlace, other: int | None, link: socket.socket) -> bytes:
-    (size,) = struct.unpack("!Q", _read(place, other, link, 8))
+    (size,) = struct.unpack("!Q", _read_bytes(place, other, link, 8))
     if size > 2 * LARGE:
         raise _failure(place, f"{size} bytes are announced by {_name(place, other)}")
-    return _read(place, other, link, size)
+    return _read_bytes(place, other, link, size)
 
 
-def _read(place: ProbePlace, other: int | None, link: socket.socket, size: int) -> bytes:
+def _read_bytes(place: ProbePlace, other: int | None, link: socket.socket, size: int) -> bytes:
     found = bytearray()
     while len(found) < size:
         try:

@@ -234,7 +234,7 @@ class Drawer:
         drawn_at = 0.0
         while True:
             ready = select.select([0], [], [], CHECK_EVERY)[0]
-            if ready and not self._read():
+            if ready and not self._read_table():
                 break
             try:
                 clock = time.monotonic()
@@ -247,7 +247,7 @@ class Drawer:
                 return
         self._leave()
 
-    def _read(self) -> bool:
+    def _read_table(self) -> bool:
         data = os.read(0, 1 << 20)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if lines:

@@ -100,7 +100,7 @@ class RunningLaunch:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader = threading.Thread(target=self._read_marks, daemon=True)
         self._reader.start()
 
     def ranks(self) -> list[RankPosition]:
@@ -167,7 +167,7 @@ class RunningLaunch:
         }
         return {**variables, **ours}
 
-    def _read(self) -> None:
+    def _read_marks(self) -> None:
         with self._link.makefile("rb") as lines:
             for line in lines:
                 with contextlib.suppress(ValueError, AttributeError):

@@ -205,7 +205,7 @@ class VersionEnvironments:
         self.python = python
         self._uv = tuple(uv)
         self._folder = folder.absolute() / FOLDER
-        self._programs = frozenset(_list_programs(python))
+        self._programs = frozenset(_list_programs_of(python))
 
     def describe(self) -> str:
         """Return in a sentence what is made and where, before anything is started."""
@@ -416,7 +416,7 @@ def _write_names(folder: Path, packages: Iterable[InstalledPackage]) -> None:
         (folder / f"{stem}.dist-info" / "METADATA").write_text(text, encoding="utf-8")
 
 
-def _list_programs(python: JobPython) -> Iterable[str]:
+def _list_programs_of(python: JobPython) -> Iterable[str]:
     """Yield the names of the Pythons in the job's environment, and of the scripts for them."""
     try:
         entries = [one for one in os.scandir(python.scripts) if one.is_file()]

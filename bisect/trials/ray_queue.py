@@ -65,7 +65,7 @@ class RayQueue:
             raise HangbisectError(f"the client of Ray cannot be started: {error}") from None
         for number in self._cells:
             self._states.put((number, _QUEUED))
-        threading.Thread(target=self._read, args=(self._client,), daemon=True).start()
+        threading.Thread(target=self._read_words, args=(self._client,), daemon=True).start()
         assert self._client.stdin is not None
         with suppress(OSError):  # it says itself why it is gone
             self._client.stdin.write(f"{make_tasks_line(tasks)}\n".encode())
@@ -108,7 +108,7 @@ class RayQueue:
         gpus = cell.setting.get("accelerator") != "cpu"
         return RayTask(number, words, cpus=cell.ranks, gpus=gpus, output=output)
 
-    def _read(self, client: subprocess.Popen[bytes]) -> None:
+    def _read_words(self, client: subprocess.Popen[bytes]) -> None:
         assert client.stdout is not None
         for line in client.stdout:
             with suppress(ValueError, RecursionError):

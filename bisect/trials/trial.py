@@ -90,7 +90,7 @@ def try_setting(
     verdict = ended.verdict
     if verdict is None and ended.status in (NOT_ALLOWED, NO_SUCH_PROGRAM):
         raise CannotStart(ended.trouble, ended.status)
-    hung = _find_place(verdict, question, folder)
+    hung = _find_hang_place(verdict, question, folder)
     known = question.place
     return Trial(
         number=number,
@@ -165,7 +165,7 @@ def _past(question: Question, ours: bool) -> str:
     return STEADY if name in (None, "launcher", SCRIPT_RUNNING) else str(name)
 
 
-def _find_place(verdict: Verdict | None, asked: Question, folder: Path) -> HangPlace | None:
+def _find_hang_place(verdict: Verdict | None, asked: Question, folder: Path) -> HangPlace | None:
     """Return where it hung, or crashed if that is asked about; None if it did neither."""
     if verdict is None or verdict.outcome != ("crash" if asked.crash else "hang"):
         return None

@@ -235,7 +235,7 @@ def _no_store_answers(scene: Scene) -> Found | None:
 
 def _nodes_have_not_come(scene: Scene) -> Found | None:
     """The agent that starts the ranks of this node waits for those of other nodes."""
-    meeting = _find_meeting(scene)
+    meeting = _find_rendezvous(scene)
     if meeting is None or not meeting.answers:
         return None
     own = is_loopback(host_of(meeting.place)) and meeting.others is not None
@@ -245,7 +245,7 @@ def _nodes_have_not_come(scene: Scene) -> Found | None:
 
 def _rendezvous_does_not_answer(scene: Scene) -> Found | None:
     """The agent that starts the ranks of this node has no connection to where the agents meet."""
-    meeting = _find_meeting(scene)
+    meeting = _find_rendezvous(scene)
     if meeting is None or meeting.answers:
         return None
     return Found(str(meeting), {"place": meeting.place})
@@ -261,7 +261,7 @@ def waits_for_agents_at_the_end(scene: Scene) -> Found | None:
     return Found(f"its ranks have ended well; {where}", {"where": where})
 
 
-def _find_meeting(scene: Scene) -> NodeRendezvous | None:
+def _find_rendezvous(scene: Scene) -> NodeRendezvous | None:
     return find_node_rendezvous(scene.view) if scene.view is not None else None
 
 
