@@ -1,6 +1,7 @@
 """A stand-in of vllm/v1/engine/core.py."""
 
 import json
+import logging
 import queue
 import signal
 import threading
@@ -10,6 +11,7 @@ import zmq
 from vllm.utils import remote_code, set_process_title
 from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
+logger = logging.getLogger(__name__)
 HANDSHAKE_TIMEOUT_MINS = 5
 
 
@@ -59,11 +61,22 @@ class EngineCoreProc(EngineCore):
             raise SystemExit
 
         signal.signal(signal.SIGTERM, signal_handler)
-        engine_core = EngineCoreProc(**kwargs)
+        engine_core = None
         try:
+            engine_core = EngineCoreProc(**kwargs)
             engine_core.run_busy_loop()
+        except SystemExit:
+            logger.debug("EngineCore exiting.")
+            raise
+        except Exception:
+            if engine_core is None:
+                logger.exception("EngineCore failed to start.")
+            else:
+                logger.exception("EngineCore encountered a fatal error.")
+            raise
         finally:
-            engine_core.model_executor.shutdown()
+            if engine_core is not None:
+                engine_core.model_executor.shutdown()
 
     def run_busy_loop(self):
         """Core busy loop of the EngineCore."""

@@ -1,5 +1,6 @@
 """A stand-in of vllm/v1/executor/multiproc_executor.py."""
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -8,6 +9,8 @@ from multiprocessing import connection
 
 from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
 from vllm.utils import get_mp_context, get_open_port, set_process_title
+
+logger = logging.getLogger(__name__)
 
 
 class MultiprocExecutor:
@@ -146,13 +149,20 @@ class WorkerProc:
             target=monitor_parent_death, daemon=True, name="WorkerDeathMonitor"
         ).start()
         reader.close()
-        worker = WorkerProc(*args, **kwargs)
-        handle = worker.worker_response_mq.export_handle()
-        ready_writer.send({"status": WorkerProc.READY_STR, "handle": handle})
-        worker.rpc_broadcast_mq.wait_until_ready()
-        worker.worker_response_mq.wait_until_ready()
-        ready_writer.close()
-        worker.worker_busy_loop()
+        try:
+            worker = WorkerProc(*args, **kwargs)
+            handle = worker.worker_response_mq.export_handle()
+            ready_writer.send({"status": WorkerProc.READY_STR, "handle": handle})
+            worker.rpc_broadcast_mq.wait_until_ready()
+            worker.worker_response_mq.wait_until_ready()
+            ready_writer.close()
+            ready_writer = None
+            worker.worker_busy_loop()
+        except Exception:
+            if ready_writer is not None:
+                logger.exception("WorkerProc failed to start.")
+            else:
+                logger.exception("WorkerProc failed.")
 
     def worker_busy_loop(self):
         """Main busy loop for Multiprocessing Workers."""
