@@ -74,6 +74,7 @@ class Hello(Event, kind="hello", outer=("rank", "pid", "at")):
     own: bool | None = None  # it runs a script of the user's own
     plain: bool | None = None  # its number is not known from anything
     instead_of: Rank | None = None  # the rank that it was before it knew better
+    above: tuple[int, ...] | None = None  # of a spawned one: pids of who started it, nearest first
 
 
 class Enter(Event, kind="enter", outer=("rank", "n", "at")):
@@ -165,6 +166,7 @@ class End(Event, kind="end", outer=("rank", "step", "k", "at")):
     step: str
     k: int
     failed: bool = False  # it raised an exception
+    error: str | None = None  # which, in a line; of one that ends no process by itself none
 
 
 class Toggle(Event, kind="toggle"):

@@ -26,6 +26,8 @@ from .variables import OUTER_VARIABLE as OUTER_VARIABLE
 GONE = -1  # in place of a launcher's pid; 0 is one in another pid namespace
 FOLDER_VARIABLE = "HANGBISECT_FOLDER"
 JOB_VARIABLE = "HANGBISECT_JOB"
+# Beside the socket of the monitor: errors of processes that are no ranks, a line of JSON each.
+TARGETS_FILE = "failed-targets"
 
 _DEEPEST = 20  # ancestors that are asked
 _LAUNCHERS_DEEP = 2
@@ -152,6 +154,21 @@ def parent_of(pid: int) -> int:
     """Return the pid of a process's parent, 0 where that is not known."""
     found = read_stat(pid)
     return found.ppid if found else 0
+
+
+_MOST_ABOVE = 8
+
+
+def list_above() -> tuple[int, ...]:
+    """Return the pids of those who started this process, its parent first: up to `hangbisect run`,
+    and as far as they are known.
+    """
+    found: list[int] = []
+    front, pid = os.environ.get(FRONT_VARIABLE, ""), os.getppid()
+    while pid > 1 and str(pid) != front and len(found) < _MOST_ABOVE:
+        found.append(pid)
+        pid = parent_of(pid)
+    return tuple(found)
 
 
 def job_of_this_process() -> str:

@@ -220,6 +220,8 @@ class RankFacts:
     gpu_kernels: tuple[str, ...] = ()
     # All its threads with native frames, as pystack or gdb prints them, where that was asked for.
     native_threads: str = ""
+    # Of a process that is no rank, and has failed: what it is in the server of the ranks.
+    title: str = ""
     # Of a rank whose looks were left out, in evidence.json or by a node of a large job: they showed
     # it and what it had started in the same places as this rank.
     same_looks_as: RankId | None = None

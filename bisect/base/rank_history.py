@@ -168,6 +168,7 @@ class UserSteps:
         member.open = member.open[: inside.index(key)]
         member.last_step = self._titles.get(key[0], ended.step.title)
         member.raised = ended.call if event.failed else ""
+        member.caught, member.caught_at = event.error or "", at
         if not event.failed:
             member.done = max(member.done, ended.step.number)
         took = member.took.get(ended.step.number, 0.0)

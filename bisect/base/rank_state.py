@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # What the live table says of a rank.
 TableState = Literal["works", "trains", "waits", "ends", "left"]
 LOGGED_KEPT = 20
+# Seconds from what a rank caught to its goodbye: it writes that down, and ends what it has started.
+_NOTES_AND_LEAVES = 10.0
 _MOST_LISTED = 1 << 16  # ranks of a node: a size beyond this is a typing error
 
 
@@ -40,6 +42,7 @@ class RankState:
     environment: dict[str, str] = field(default_factory=dict)
     python: str = ""
     executable: str = ""
+    above: tuple[int, ...] = ()  # of a spawned one: pids of who started it, nearest first
     twin: int | None = None  # pid of another local rank here that said, living, that it is this one
     contradictions: tuple[str, ...] = ()  # sentences: what launchers' variables say of it differs
     # where it is
@@ -86,6 +89,8 @@ class RankState:
     done: int = 0  # the furthest step that it has ended
     last_step: str = ""  # the title of the last one that it began or ended
     raised: str = ""  # the call of the last step that raised, if none has ended well since
+    caught: str = ""  # the error that this step raised, in a line
+    caught_at: float = 0.0
     steps_told: int = 0  # how often a step began or ended
     tells_steps: bool = False
     plain: bool = False  # its number is not known from anything
@@ -110,6 +115,17 @@ class RankState:
     announced_late: object = None  # the step whose lateness was said
     longest_silence: float = 0.0  # between two words, in training
     versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def last_error(self) -> str:
+        """The error by which it ended, in a line: the one of its goodbye; else the one of its last
+        step, if it left right after that: a script may note what it catches, and end with a status
+        of its own. "" for none.
+        """
+        if self.error or self.left_at is None or self.left_at > self.caught_at + _NOTES_AND_LEAVES:
+            return self.error
+        ends_by_it = self.is_of_server or (self.status is not None and self.status > 0)
+        return self.caught if ends_by_it else ""
 
     @property
     def has_left(self) -> bool:
@@ -270,6 +286,7 @@ class NodeRanks:
             python=hello.python,
             executable=hello.executable,
             contradictions=hello.contradictions,
+            above=hello.above or (),
             twin=twin,
             plain=bool(hello.plain),
             stays=stays,

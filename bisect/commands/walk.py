@@ -116,7 +116,7 @@ def _failed(error: BaseException, place: Place, lines: Lines, link: Link) -> int
     if isinstance(error, KeyboardInterrupt):
         link.leaving(events.Bye(status=130, error="KeyboardInterrupt"))
         raise error
-    from ..rank.watched.rank_output import format_error, format_traceback, summarize_error
+    from ..rank.tracebacks import format_error, format_traceback, summarize_error
 
     text = format_traceback(error)
     link.leaving(events.Bye(status=1, error=summarize_error(error), traceback=text))

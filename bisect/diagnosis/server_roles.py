@@ -30,6 +30,7 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
         rank: role.name + f" {rank}" * (counts[role.name] > 1) + _inside(role, engines)
         for rank, role in known.items()
     }
+    found |= {one.rank: one.title for one in ranks if one.title}
     alike = next((role for role in known.values() if role.is_rank), None)
     if alike is not None and all({k for k, _ in r.numbers} == {"TP"} for r in known.values()):
         for one in ranks:

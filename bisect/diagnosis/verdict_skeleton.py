@@ -33,7 +33,9 @@ def make_verdict_skeleton(
         notes=(*job.notes, *job.said, *filter(None, [job.starting])),
         said=job.said,
         may_start_more=bool(job.starting),
-        seen_ranks=tuple(sorted(f.rank for f in looked_at if not f.never_started or f.pid)),
+        seen_ranks=tuple(
+            sorted(f.rank for f in looked_at if (not f.never_started or f.pid) and not f.title)
+        ),
     )
 
 

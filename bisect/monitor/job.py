@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .ended_children import EndedChildren
     from .other_nodes import OtherNodes
     from .server import Server
+    from .server_processes import ServerProcesses
 
 
 LARGEST_ANSWER = 1 << 26  # bytes
@@ -196,6 +197,8 @@ class Job:
         self.lives: dict[int, Life] = {}  # by rank
         self.logs = RankLogs()
         self.lock_holders: LockHolders | None = None  # once a process was looked at
+        self.server: ServerProcesses | None = None  # of an inference server, that its ranks are of
+        self.is_ready = False  # that server
         self.ended_children: EndedChildren | None = None  # of its ranks, once they were sampled
         self.looking = asyncio.Lock()  # one look at a time: one of them may pause who is looked at
         self.notes: list[str] = []

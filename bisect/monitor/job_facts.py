@@ -58,7 +58,7 @@ def make_rank_facts(
         alive=not member.left,
         left=member.has_left,
         status=member.status,
-        error=member.error,
+        error=member.last_error,
         traceback=member.traceback,
         finished=member.finished,
         awaits=member.awaits,

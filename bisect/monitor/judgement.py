@@ -23,6 +23,7 @@ from ..diagnosis.verdict_skeleton import make_verdict_skeleton
 from ..diagnosis.wait_graph import WaitGraph
 from . import clocks
 from .clocks import IN_DOUBT, OTHER_NODES_LIMIT
+from .failed_targets import read_failed_targets
 from .job import HeldBack
 from .job_facts import (
     describe_hearing,
@@ -298,9 +299,29 @@ async def add_all_evidence(
     if ended not in ("done", "past"):
         with job.failures.of("read the logs of the ranks"):
             ranks = await _add_evidence_of_failure(job, ranks, ended)
+    if ended == "crash" and job.runs_script:
+        with job.failures.of("read what processes have written down that failed"):
+            ranks = _add_failed_processes(job, ranks)
     if ended in (*NOTHING_MOVES, "left"):
         ranks = infer_statuses(ranks, job.place["launcher"], time.monotonic())
     return ranks
+
+
+def _add_failed_processes(job: Job, ranks: Sequence[RankFacts]) -> Sequence[RankFacts]:
+    """Return the ranks with the errors that they wrote down themselves, and what of their server
+    has failed.
+    """
+    written = read_failed_targets(job.folder)
+    told = [
+        replace(facts, error=one.error, traceback=one.traceback)
+        if facts.left and not facts.error and (one := written.get(facts.pid or 0)) is not None
+        else facts
+        for facts in ranks
+    ]
+    if job.server is None:
+        return told
+    server = job.server
+    return [*(facts for facts in told if facts.pid not in server), *server.make_failed_facts()]
 
 
 def _sees_too_little(job: Job, verdict: Verdict, ended: Ended, proof: str) -> bool:

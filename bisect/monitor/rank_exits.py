@@ -21,11 +21,14 @@ from ..evidence.process import descendants, exit_code, open_life, variables_of
 from . import clocks
 from .monitor_process import call_in_thread
 
+MAY_TELL = 20.0  # seconds after its ranks for a server to end, or to say what has failed
+
 if TYPE_CHECKING:
     from ..base.identity import RankId
     from ..base.rank_facts import Ended, RankFacts
     from .job import Job
     from .server import Server
+    from .server_processes import ServerProcesses
 
 
 STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` line
@@ -190,16 +193,58 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
     """Return the same of a script of the user's own, whose ranks need not end together: one that
     ended well has done all it had to do.
     """
-    failed = [m for m in gone if m.error or _has_failed(m)]
+    failed = [m for m in gone if m.last_error or _has_failed(m)]
+    told = _find_end_of_server(job, gone, failed)
+    if told:
+        return told if told != "open" else None
     if failed:
         first = min(failed, key=lambda m: m.left_at or 0.0)
         was_asked = was_asked_to_end(first) or job.outer.were_interrupted()
-        return "interrupted" if was_asked and not first.error else "crash"
+        return "interrupted" if was_asked and not first.last_error else "crash"
     if len(gone) < job.members.size:
         return None
     # A server that is told to end kills what it has started: whoever reaped that has its status.
     is_unknown = any(m.status is None and not _is_ended_by_others(m) for m in gone)
     return "interrupted" if is_unknown and job.outer.were_interrupted() else "done"
+
+
+def _may_fail_with_server(job: Job, server: ServerProcesses) -> bool:
+    """Return whether an inference server is still to come up, and nobody has told it to end."""
+    starts = server.serve or not all(m.quiet for m in job.members)
+    return starts and not job.is_ready and not job.outer.were_interrupted()
+
+
+def may_server_tell(job: Job) -> bool:
+    """Return whether a server that has lost its ranks before it was ready still lives, and is
+    likely to say why within seconds.
+    """
+    server = job.server
+    if server is None or not _may_fail_with_server(job, server) or not server.are_alive:
+        return False
+    last = max((m.left_at or 0.0 for m in job.members), default=0.0)
+    return time.monotonic() < last + MAY_TELL
+
+
+def _find_end_of_server(
+    job: Job, gone: Sequence[RankState], failed: Sequence[RankState]
+) -> Ended | Literal["open", ""]:
+    """Return what the ends of the ranks of a server mean, of which none tells an error: that the
+    server has failed, as one of its other processes shows; "open" while one of these may show it;
+    "left" where all that is known is that its ranks have ended. "" where the ranks' own ends tell.
+    """
+    if job.server is None or not _may_fail_with_server(job, job.server):
+        return ""
+    if any(m.last_error for m in failed):
+        return ""
+    if failed and not all(map(was_asked_to_end, failed)):
+        return ""
+    if not failed and len(gone) < sum(m.pid not in job.server for m in job.members):
+        return ""
+    if job.server.have_failed:
+        return "crash"
+    if may_server_tell(job):
+        return "open"
+    return "left" if job.server.are_alive and not failed else ""
 
 
 def _has_failed(member: RankState) -> bool:

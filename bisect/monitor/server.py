@@ -100,9 +100,13 @@ class Server:
         job.writers[rank] = writer
         self._welcome(member)
         while (message := await self.next_message(reader)) is not None:
-            if job.members.by_rank.get(rank) is not member:
-                continue  # another process is this rank: a launcher spoke for it before
             event = decode(message)
+            if job.members.by_rank.get(rank) is not member:
+                # Another process is this rank: a launcher spoke for it before.
+                if job.server is not None and isinstance(event, events.Bye):
+                    told = event.at, event.error, event.traceback or ""
+                    job.server.note_error(member.pid, *told)
+                continue
             with job.failures.of("take in what a rank says"):
                 self._take_in(rank, event)
             with job.failures.of("answer a rank"):
@@ -123,10 +127,22 @@ class Server:
             note_slow(self.job, before)
         members.apply(event.replace(rank=rank))
         self.job.note(members.by_rank.get(rank), event)
+        if isinstance(event, events.Begin):
+            self._follow_server(members.by_rank.get(rank))
         if isinstance(event, events.Reached) and self.job.settings["sum_up"]:
             self._sum_up(event.n)
         if isinstance(event, events.Bye):
             self.job.changed.set()
+
+    def _follow_server(self, member: RankState | None) -> None:
+        """Watch what has started a rank of an inference server as well."""
+        if member is None or not member.is_of_server:
+            return
+        if self.job.server is None:
+            from .server_processes import ServerProcesses  # most jobs are no servers
+
+            self.job.server = ServerProcesses(self.job, member.host)
+        self.job.server.follow(member.above)
 
     def _sum_up(self, number: int) -> None:
         """Print one line for a checkpoint that every rank of this node has reached."""

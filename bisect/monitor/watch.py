@@ -41,6 +41,7 @@ from .rank_exits import (
     find_job_end,
     have_all_ended,
     may_have_failed,
+    may_server_tell,
     was_started_again,
 )
 from .server import INTERRUPTING, Server
@@ -172,6 +173,7 @@ class Watch:
         """What the server has said that all these ranks belong to ends their start."""
         if text := self.job.outer.read_ready():
             self.job.note(None, events.Ready(text=text))
+            self.job.is_ready = True
             if self.job.is_trial and not self.job.settings["past"]:
                 self.job.settings["past"] = clocks.STEADY  # it has no end of its own
             for member in self.job.members:
@@ -330,6 +332,8 @@ class Watch:
         if may_change and not self._has_judged_end and find_job_end(job):
             return False  # ranks ended while the other nodes were heard
         # What sits in the kernel cannot be ended; it has been named.
+        if may_server_tell(job):
+            return False  # it goes on without its ranks, and would look for another monitor
         return have_all_ended(job) or (job.was_ended and now > job.closed_at + OUTLIVED)
 
     async def _find_reason_to_end(self, now: float) -> None:

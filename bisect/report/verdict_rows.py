@@ -306,7 +306,8 @@ def _dead_rank_rows(facts: Sequence[RankFacts]) -> list[Row]:
     rows: list[Row] = []
     for one in facts[:2]:
         where = f"{one.host} pid {one.pid}   " if one.pid is not None else ""
-        rows += make_rows("culprit", f"rank {one.rank}   {where}{describe_exit(one)}")
+        who = one.title or f"rank {one.rank}"
+        rows += make_rows("culprit", f"{who}   {where}{describe_exit(one)}")
     left = [f"and {format_ranks(r.rank for r in facts[2:])}"] if len(facts) > 2 else []
     return add_detail(rows, left)
 
@@ -336,8 +337,12 @@ def other_rank_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
     if well := [rank for rank in dead if rank in done]:
         rows += make_rows("ended", f"{format_ranks(well)}, with status 0")
         dead = [rank for rank in dead if rank not in done]
+    titles = {one.rank: one.title for one in ranks if one.title}
     if dead:
-        rows += make_rows("ended", f"{format_ranks(dead)}, afterwards or because of it")
+        numbered = [rank for rank in dead if rank not in titles]
+        names = [format_ranks(numbered)] * bool(numbered)
+        names += [titles[rank] for rank in dead if rank in titles]
+        rows += make_rows("ended", f"{' and '.join(names)}, afterwards or because of it")
     absent = sorted(set(found.never_started) - set(found.culprit))
     if absent:
         rows += make_rows("missing", f"{format_ranks(absent)} never started")

@@ -22,6 +22,7 @@ from hangbisect.monitor.rank_exits import (
     find_job_end,
     infer_statuses,
     may_have_failed,
+    may_server_tell,
     note_end,
     note_slow,
     was_started_again,
@@ -40,6 +41,7 @@ def job(members: NodeRanks, **fields: Any) -> Any:
     notes: list[Any] = []
     made = {"members": members, "limits": TimeLimits({}), "slow_steps": {}, "notes": notes}
     made |= {"note": lambda one, event: notes.append(event), "changed": asyncio.Event()}
+    made |= {"server": None, "is_ready": False}
     return SimpleNamespace(**(made | fields))
 
 
@@ -273,6 +275,62 @@ def test_an_actor_that_a_fault_ended_has() -> None:
     left(members, 0, -signal.SIGSEGV, 1.0).is_actor = True
     outer = SimpleNamespace(were_interrupted=lambda: False)
     assert find_job_end(job(members, outer=outer)) == "crash"
+
+
+class Above:
+    """What is above the ranks of a server, made up: whether it failed, and whether it lives."""
+
+    def __init__(self, have_failed: bool = False, are_alive: bool = False) -> None:
+        self.have_failed, self.are_alive, self.serve = have_failed, are_alive, True
+
+    def __contains__(self, pid: object) -> bool:
+        return False
+
+
+def serving(status: int, at: float, server: Above, **fields: Any) -> Any:
+    """A server both of whose ranks ended so, before it was ready."""
+    members = of_script()
+    for rank in (0, 1):
+        left(members, rank, status, at).is_of_server = True
+    told = fields.pop("interrupted", False)
+    outer = SimpleNamespace(were_interrupted=lambda: told)
+    return job(members, server=server, outer=outer, **fields)
+
+
+@pytest.mark.parametrize("status", [0, -signal.SIGTERM])
+def test_ranks_that_end_with_their_server_have_failed_with_it(status: int) -> None:
+    now = time.monotonic()
+    failed = Above(have_failed=True)
+    assert find_job_end(serving(status, now, failed)) == "crash"
+    # It may tell of a failure for as long as it lives.
+    alive = Above(are_alive=True)
+    assert find_job_end(serving(status, now, alive)) is None
+    assert may_server_tell(serving(status, now, alive))
+    assert not may_server_tell(serving(status, now - 60.0, alive))
+    wanted = "left" if status == 0 else "interrupted"
+    assert find_job_end(serving(status, now - 60.0, alive)) == wanted
+    # It was told to end, or was ready: then that is how a server ends.
+    wanted = "done" if status == 0 else "interrupted"
+    assert find_job_end(serving(status, now, failed, interrupted=True)) == wanted
+    assert find_job_end(serving(status, now, failed, is_ready=True)) == wanted
+    assert find_job_end(serving(status, now, Above())) == wanted
+
+
+def test_a_rank_of_a_server_whose_last_step_raised_has_failed_though_it_ended_well() -> None:
+    members = of_script()
+    step = {"step": "server_worker", "k": 1}
+    begins = {"t": "begin", "at": 1.0, "depth": 0, "call": "WorkerProc", "title": "Worker loaded"}
+    begins |= {"component": "model", "deadline": 60.0, "checkpoint": None, "phase": None}
+    say(members, 1, {**begins, **step})
+    say(members, 1, {"t": "end", "at": 2.0, **step, "failed": True, "error": "ValueError: no"})
+    one = left(members, 1, 0, 3.0)
+    assert one.last_error == "ValueError: no"
+    one.left_at = 60.0  # long after: it went on
+    assert one.last_error == ""
+    one.left_at, one.is_of_server = 3.0, False
+    assert one.last_error == ""
+    one.status = 1
+    assert one.last_error == "ValueError: no"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def job(runs_script: bool = True, world: int = 2) -> Any:
         "outer": SimpleNamespace(awaits_ready=False),
         "nodes": None,
         "place": {"launcher": None},
+        "server": None,
     }
     found = SimpleNamespace(**made)
     found.say = found.said.append

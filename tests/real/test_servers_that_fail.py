@@ -32,9 +32,10 @@ def kv_caches():
     raise ValueError("No available memory for the cache blocks")
 """
 ENGINE_KILLED = """
-import os, signal
+import os, signal, time
 
 def kv_caches():
+    time.sleep(4)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 API_SERVER = """

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hangbisect import commands
 from hangbisect.base.checkpoints import Checkpoint
+from hangbisect.base.identity import UnknownRank
 from hangbisect.base.process_facts import Frame, Look, Thread
 from hangbisect.base.rank_facts import JobFacts, RankFacts, SlowStep
 from hangbisect.base.verdict_facts import (
@@ -338,6 +339,30 @@ def test_a_crash_shows_what_was_raised_and_where_from() -> None:
     assert lines[0].startswith("CRASH  checkpoint 9")
     assert lines[1] == "culprit   rank 1 n03 pid 4711 ended by ValueError: no"
     assert "ended     rank 0, afterwards or because of it" in lines
+
+
+def test_what_started_the_ranks_goes_by_its_title() -> None:
+    above = UnknownRank("n03", 4700)
+    api = UnknownRank("n03", 4600)
+    crash = replace(
+        VERDICT,
+        outcome="crash",
+        ranks=Ranks(culprit=(above,), dead=(0, 1, above, api)),
+        waits_for=None,
+        call=None,
+        try_=(),
+    )
+    engine = {"left": True, "status": -9, "pid": 4700, "title": "EngineCore"}
+    server = {"left": True, "status": 1, "pid": 4600, "title": "API server"}
+    dead = [
+        *(facts(rank, status=0, left=True) for rank in (0, 1)),
+        replace(facts(0, **engine), rank=above),
+        replace(facts(0, **server), rank=api),
+    ]
+    lines = said(crash, ranks=dead)
+    assert lines[1] == "culprit   EngineCore n03 pid 4700 ended by signal 9"
+    assert "ended     ranks 0-1, with status 0" in lines
+    assert "ended     API server, afterwards or because of it" in lines
 
 
 def test_who_moves_in_a_slow_job_is_called_no_culprit() -> None:

@@ -116,10 +116,12 @@ def _little_shared_memory(scene: Scene) -> Found | None:
 
 
 def _killed(scene: Scene) -> Found | None:
-    """A rank was killed (SIGKILL), and said nothing."""
+    """A rank, or what started it, was killed (SIGKILL), and said nothing."""
     for facts in scene.culprits:
         if facts.status in _KILLED and not facts.error:
-            return Found(f"rank {facts.rank} was ended by SIGKILL", {"rank": facts.rank})
+            who = facts.title or f"rank {facts.rank}"
+            values = {"who": facts.title or f"Rank {facts.rank}"}
+            return Found(f"{who} was ended by SIGKILL", values)
     return None
 
 
@@ -190,13 +192,13 @@ CAUSES = (
     ),
     KnownCause(
         id="killed-from-outside",
-        title="a rank was killed: by the kernel for want of memory, a scheduler or a person",
+        title="a process was killed: by the kernel for want of memory, a scheduler or a person",
         signs=(
             need(_killed, 0.6, proves=True),
             also(_little_memory, 0.45),
             also(_killed_by_the_kernel, 0.6),
         ),
-        why="Rank {rank} was ended by SIGKILL, which no process can answer or explain.",
+        why="{who} was ended by SIGKILL, which no process can answer or explain.",
         avoid=(
             "`dmesg | grep -i -e oom -e killed` and the scheduler's log say who did it; "
             "memory.events of its control group counts who was ended for want of memory",

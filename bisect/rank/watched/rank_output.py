@@ -19,7 +19,7 @@ from ...base.error_guard import ignore_our_errors, raise_if_of_the_job
 from ...base.events import Bye, Line, Quiet, StartsRanks, World
 from ...base.launcher_env import is_on_one_machine
 from ...base.loading import limit_delay
-from ...base.place import Place
+from ...base.place import Place, list_above
 from ...base.variables import KEEP_WATCHING_VARIABLE
 from ...base.version import VERSION
 from .. import collective_log, monitor_connection, ptrace_permission
@@ -27,6 +27,7 @@ from ..collective_records import StepPace
 from ..lines import Lines
 from ..link import Link
 from ..messages import MANY_RANKS, Heartbeat, make_hello, make_watch_settings
+from ..tracebacks import format_traceback, summarize_error
 from .command_environment import monitors_python
 
 
@@ -86,42 +87,6 @@ def end_as_interrupted() -> None:
         exec("raise KeyboardInterrupt")
 
 
-def summarize_error(error: BaseException) -> str:
-    """Return an error in a line: its kind, its words, and where it was raised."""
-    place = _find_raise(error.__traceback__)
-    where = f" ({os.path.basename(place[0])}:{place[1]})" if place else ""
-    return format_error(error) + where
-
-
-def format_error(error: BaseException) -> str:
-    """Return the same without where, and without notes that were added to it."""
-    # Python ends itself by SIGINT after an interruption that nobody caught, unless anything calls
-    # eval() with a text meanwhile: that forgets it. To import `traceback` is to do so.
-    if isinstance(error, KeyboardInterrupt):
-        return type(error).__name__
-    import traceback
-
-    summary = traceback.TracebackException(type(error), error, None)
-    summary.__notes__ = None  # they come last
-    return list(summary.format_exception_only())[-1].strip().splitlines()[0]
-
-
-def format_traceback(error: BaseException) -> str:
-    """Return an error with its traceback."""
-    import traceback
-
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-
-
-def _find_raise(traceback: TracebackType | None) -> tuple[str, int] | None:
-    """Return the file and line of the innermost frame."""
-    if traceback is None:
-        return None
-    while traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return traceback.tb_frame.f_code.co_filename, traceback.tb_lineno
-
-
 INTERRUPTED = 128 + signal.SIGINT  # exit status
 
 
@@ -142,7 +107,9 @@ class RankOutput:
         for sentence in place.contradictions:
             self.lines.say(f"Contradiction: {sentence}")
         # `plain`: the number is not known from anything.
-        more = {"own": True, "plain": not is_certain, "instead_of": instead_of}
+        more: dict[str, Any] = {"own": True, "plain": not is_certain, "instead_of": instead_of}
+        if place.launcher is None:
+            more["above"] = list_above()
         self.link = Link(place, make_hello(place, **more), self.lines.say)
         self.link.leaving(Bye(status=None))
         self.link.ends_quietly = True

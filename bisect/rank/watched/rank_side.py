@@ -37,6 +37,7 @@ from ...base.variables import (
 )
 from ..after_import import after_import, before_import, wait_no_more
 from ..function_patching import Undo, find_function, list_positional_parameters, patch_with_step
+from .failed_targets import note_failed_targets, note_failure
 from .known_calls import KNOWN_CALLS, KnownCall
 from .process_role import (
     Claim,
@@ -73,7 +74,7 @@ class RankSide:
         self._is_helper = is_helper
         self._undo: list[Undo] = []
         self.waiting: list[Callable[..., None]] = []  # for modules
-        self._certain = False
+        self.is_certain = False
         self.is_over = False
         self.pace: StepPace | None = None  # of the first training steps
         self.pulse: Callable[[], None] | None = None  # to be called after each step from then on
@@ -220,7 +221,7 @@ class RankSide:
         if before is not None:
             before.close()
         instead_of = before.place.rank if before is not None and not self._forked else None
-        self._forked, self._certain, self.pid = False, is_certain, os.getpid()
+        self._forked, self.is_certain, self.pid = False, is_certain, os.getpid()
         self.voice = RankOutput(place, is_certain, instead_of)
         open_before = self.steps.open if self.steps is not None else []
         self.steps = Steps(self.voice.link.tell, self.voice.lines.say)
@@ -236,7 +237,7 @@ class RankSide:
         """Let our children know that this rank is taken."""
         if self.voice is not None:
             place = self.voice.place
-            mine = Claim(place.job, place.rank, os.getpid(), trains, self._certain)
+            mine = Claim(place.job, place.rank, os.getpid(), trains, self.is_certain)
             os.environ[CLAIM_VARIABLE] = str(mine)
 
     def _read_numbers(
@@ -255,14 +256,14 @@ class RankSide:
         """A group is joined, or is to be: if the rank's number was not known, it is the one that
         joins.
         """
-        if found is None or self._certain:
+        if found is None or self.is_certain:
             return
         if not (self._is_helper or self._forked or self.voice is not None):
             return
         try:
             if self.voice is not None and self.voice.place.rank == found.rank:
                 self.voice.of_world(found.world_size)
-                self._certain = True
+                self.is_certain = True
                 self.claim(trains=True)
                 return
             place = find_place()
@@ -299,7 +300,7 @@ class RankSide:
     def _in_child(self) -> None:
         # A forked child is no rank, unless it joins a group as one, and its parent is not one for
         # certain. Its parent's link is closed in it (link.py).
-        self._forked = not self._certain
+        self._forked = not self.is_certain
         if self._only_starts:
             self._only_starts = self.is_over = False
             self.pulse = None
@@ -323,7 +324,7 @@ class RankSide:
                 self._undo.append(undo)
 
     def _starts_ranks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._certain and os.getpid() == self.pid and not self.is_over:
+        if not self.is_certain and os.getpid() == self.pid and not self.is_over:
             self.is_over = self._only_starts = True
             if self.voice is not None:
                 with ignore_our_errors():
@@ -411,6 +412,7 @@ def take_role_at_import(is_child: bool, heard: Callable[[], None]) -> None:
 def _become_helper() -> None:
     global CURRENT
     CURRENT = RankSide(is_helper=True)
+    note_failed_targets()
     CURRENT.install(row for row in KNOWN_CALLS if _makes_rank(row))
 
 
@@ -437,11 +439,15 @@ def _become_rank(place: Place, trains: bool) -> None:
         place.joined and not _is_on_further_node(place) and not _was_uncertain()
     )
     side.speak(place, trains, is_certain)
+    if not is_certain:  # what it starts may be the server, or the ranks
+        note_failed_targets()
     from .rank_output import hear_uncaught_error
 
     def failed(error: BaseException) -> None:
         if side.voice is not None and os.getpid() == side.pid:
             side.voice.failed(error)
+            if not side.is_certain:  # its goodbye comes once it has ended what it started
+                note_failure(error)
 
     hear_uncaught_error(failed)
 

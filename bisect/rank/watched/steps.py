@@ -20,6 +20,7 @@ from ...base.error_guard import ignore_our_errors
 from ...base.events import Begin, End, Event
 from ...base.lazy_dataclass import dataclass
 from ..function_patching import exclude_from_compile
+from ..tracebacks import summarize_error
 from .known_calls import FIRST_STEP, KnownCall
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ class Steps:
         if step not in self.open or os.getpid() != self._process:
             return
         del self.open[self.open.index(step) :]
-        self._tell(End(step=step.row.step, k=step.k, failed=error is not None))
+        words = summarize_error(error) if isinstance(error, Exception) else None
+        self._tell(End(step=step.row.step, k=step.k, failed=error is not None, error=words))
         if error is not None:
             if step.said:
                 self._say(f"{step.row.call} raised {type(error).__name__}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hangbisect.rank.watched.rank_output import format_error, summarize_error
+from hangbisect.rank.tracebacks import format_error, summarize_error
 
 
 def test_it_is_its_kind_and_the_first_line_of_its_words() -> None:

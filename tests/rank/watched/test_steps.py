@@ -100,8 +100,9 @@ def test_what_fails_is_told_so_and_ends_what_was_begun_inside(heard: Heard) -> N
     model = heard.steps.begin(MODEL)
     heard.steps.begin(HUB)
     assert model is not None
-    heard.steps.end(model, ValueError())
-    assert heard.told[-1] == ("end", {"step": "model", "k": 1, "failed": True})
+    heard.steps.end(model, ValueError("no"))
+    failed = {"step": "model", "k": 1, "failed": True, "error": "ValueError: no"}
+    assert heard.told[-1] == ("end", failed)
     assert heard.said[-1] == "lib.load raised ValueError"
     assert heard.steps.open == []
 

@@ -69,6 +69,9 @@ class MultiprocExecutor:
             proc.terminate()
         for proc in self.procs:
             proc.join(4)
+        for proc in self.procs:
+            if proc.is_alive():
+                proc.kill()
 
 
 class WorkerProc:

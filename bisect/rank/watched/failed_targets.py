@@ -1,0 +1,68 @@
+"""What multiprocessing's processes of a job fail by: a process that is no rank, the engine of a
+server, has no connection to the monitor, and multiprocessing prints its error only. It is written
+to a file of the job's folder. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from ...base.error_guard import ignore_our_errors
+from ...base.place import FOLDER_VARIABLE, TARGETS_FILE
+from ..after_import import after_import
+from ..function_patching import patch_with_step
+from ..tracebacks import format_traceback, summarize_error
+
+_PROCESSES = "multiprocessing.process"
+_LONGEST = 1 << 16  # characters of a traceback; its end tells most
+
+
+def note_failed_targets() -> None:
+    """Have each process that multiprocessing starts from now on, this one as well, write down the
+    error that its target raises.
+    """
+    after_import(_PROCESSES, _put_around_targets)
+
+
+def _put_around_targets(module: ModuleType) -> None:
+    with ignore_our_errors():
+        patch_with_step(module, "BaseProcess.run", _begin)
+
+
+def _begin(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[[BaseException | None], None] | None:
+    return note_failure
+
+
+def note_failure(error: BaseException | None) -> None:
+    """Write down what ends this process, where it is an error."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not isinstance(error, Exception) or not folder:
+        return
+    with ignore_our_errors():
+        words = {
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "words": _read_words(),
+            "at": time.monotonic(),
+            "error": summarize_error(error),
+            "traceback": format_traceback(error)[-_LONGEST:],
+        }
+        path = os.path.join(folder, TARGETS_FILE)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, json.dumps(words).encode() + b"\n")
+        finally:
+            os.close(file)
+
+
+def _read_words() -> list[str]:
+    """Return the command line, or the title that the process has given itself."""
+    with open("/proc/self/cmdline", "rb") as file:
+        return os.fsdecode(file.read(_LONGEST).rstrip(b"\0")).split("\0")
