@@ -13,13 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from ...base.error_guard import ignore_our_errors
+from ...base.masking import mask_ends
 from ...base.place import FOLDER_VARIABLE, TARGETS_FILE
 from ..after_import import after_import
 from ..function_patching import patch_with_step
 from ..tracebacks import format_traceback, summarize_error
 
 _PROCESSES = "multiprocessing.process"
-_LONGEST = 1 << 16  # characters of a traceback; its end tells most
+_LONGEST = 1 << 16  # characters of an error, and of its traceback
 
 
 def note_failed_targets() -> None:
@@ -51,8 +52,8 @@ def note_failure(error: BaseException | None) -> None:
             "parent": os.getppid(),
             "words": _read_words(),
             "at": time.monotonic(),
-            "error": summarize_error(error),
-            "traceback": format_traceback(error)[-_LONGEST:],
+            "error": mask_ends(summarize_error(error), _LONGEST),
+            "traceback": mask_ends(format_traceback(error), _LONGEST),
         }
         path = os.path.join(folder, TARGETS_FILE)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

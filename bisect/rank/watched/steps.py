@@ -19,6 +19,7 @@ from ...base.checkpoints import STARTUP_BY_NAME
 from ...base.error_guard import ignore_our_errors
 from ...base.events import Begin, End, Event
 from ...base.lazy_dataclass import dataclass
+from ...base.masking import mask_ends
 from ..function_patching import exclude_from_compile
 from ..tracebacks import summarize_error
 from .known_calls import FIRST_STEP, KnownCall
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .rank_side import RankSide
 
 
+_LONGEST_ERROR = 4_000  # characters
 MOST_LINES = 3  # lines for a step of one name
 MOST_MESSAGES = 50  # messages for it
 Tell = Callable[[Event], None]
@@ -93,7 +95,9 @@ class Steps:
         if step not in self.open or os.getpid() != self._process:
             return
         del self.open[self.open.index(step) :]
-        words = summarize_error(error) if isinstance(error, Exception) else None
+        words = None
+        if isinstance(error, Exception):
+            words = mask_ends(summarize_error(error), _LONGEST_ERROR)
         self._tell(End(step=step.row.step, k=step.k, failed=error is not None, error=words))
         if error is not None:
             if step.said:
