@@ -299,7 +299,13 @@ class Interruptions:
 
     def note_pending_signal(self) -> None:
         """A signal that ends waits for a rank that cannot take it."""
-        self._is_signalled = True
+        self._is_signalled = not self._are_of_server()
+
+    def _are_of_server(self) -> bool:
+        """Return whether signals come from the server that the ranks are of: what they mean its own
+        end tells.
+        """
+        return self._job.server is not None and not self._job.outer.were_interrupted()
 
     def are_there(self) -> bool:
         """Return whether the job is told to end. Says so, once, where its launcher is gone."""
@@ -335,6 +341,8 @@ class Interruptions:
 
     def _all_were_signalled(self) -> bool:
         """Return whether the signals that ranks heard are for the job, and let one alone be."""
+        if self._are_of_server():
+            return False
         living = [m.rank for m in self._job.members if not m.has_left]
         meant = find_signal_target(self._server.signalled, living, time.monotonic())
         if meant == "one":

@@ -19,6 +19,7 @@ from hangbisect.base.rank_state import NodeRanks
 from hangbisect.base.verdict_facts import Ranks
 from hangbisect.monitor.clocks import TimeLimits
 from hangbisect.monitor.rank_exits import (
+    Interruptions,
     find_job_end,
     infer_statuses,
     may_have_failed,
@@ -357,3 +358,17 @@ def test_a_rank_that_stood_still_and_was_ended_by_others_says_nothing_new(
     assert review.was_put_to_an_end() is stays
     review.forget_silence("crash")
     assert (judged.verdict is None) is (outcome == "silent" and not stays)
+
+
+def test_a_signal_that_a_server_sends_its_ranks_interrupts_nothing() -> None:
+    for server, told, wanted in (
+        (None, False, True),
+        (Above(), False, False),
+        (Above(), True, True),
+    ):
+        outer = SimpleNamespace(were_interrupted=lambda told=told: told)
+        of = job(of_script(), server=server, outer=outer, place={"launcher_pid": 0})
+        heard = SimpleNamespace(signalled={})
+        interruptions = Interruptions(of, heard, lambda: None)  # type: ignore[arg-type]  # made up
+        interruptions.note_pending_signal()
+        assert interruptions.are_there() is wanted
