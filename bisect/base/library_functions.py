@@ -32,8 +32,9 @@ C10D_WRAPPER = "torch/distributed/c10d_logger.py"
 GROUP_GIVEN = "given"
 GROUP_NOT_GIVEN = "None"
 
-# filelock of one file (3.0) and the copy in datasets are alike; later ones ask in a function apart.
-_FILELOCK = r"(?:filelock(?:/\w+)?|datasets/utils/_filelock)\.py"
+# filelock of one file (3.0) and the copy in datasets are alike; later ones ask in a function apart,
+# and have it in a folder of their own since 4.3 (filelock/_core/_acquire.py).
+_FILELOCK = r"(?:filelock(?:/\w+){0,2}|datasets/utils/_filelock)\.py"
 _FILELOCK_PATHS = ("lock_filename", "canonical_path")
 _FILELOCK_LOCALS = "self timeout poll_interval poll_intervall start_time"
 _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"

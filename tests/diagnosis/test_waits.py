@@ -115,10 +115,15 @@ def test_the_lock_of_a_build_is_the_builders_where_no_look_shows_who_has_it() ->
     assert waits_for(rank(0, replace(polls, stale_locks=(left,))), rank(1, builds)) is None
 
 
-def test_a_polled_lock_is_found_in_whichever_look_caught_it() -> None:
-    poller = look(
-        "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177", call="clock_nanosleep"
-    )
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "BaseFileLock._poll_until_acquired SP/filelock/_api.py:1177",
+        "LockAcquisition._poll_until_acquired SP/filelock/_core/_acquire.py:177",  # since 4.3
+    ],
+)
+def test_a_polled_lock_is_found_in_whichever_look_caught_it(frame: str) -> None:
+    poller = look(frame, call="clock_nanosleep")
     caught = replace(poller, locks=(FileLock("/x.lock", 1, 77, "rsync", waiting=False),))
     found = waits(caught, poller)
     assert (found.kind, found.detail, found.pid) == ("lock", "/x.lock", 77)

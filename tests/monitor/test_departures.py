@@ -361,12 +361,9 @@ def test_a_rank_that_stood_still_and_was_ended_by_others_says_nothing_new(
 
 
 def test_a_signal_that_a_server_sends_its_ranks_interrupts_nothing() -> None:
-    for server, told, wanted in (
-        (None, False, True),
-        (Above(), False, False),
-        (Above(), True, True),
-    ):
-        outer = SimpleNamespace(were_interrupted=lambda told=told: told)
+    above = Above()
+    for server, by_all, wanted in ((None, False, True), (above, False, False), (above, True, True)):
+        outer = SimpleNamespace(were_interrupted=lambda by_all=by_all: by_all)
         of = job(of_script(), server=server, outer=outer, place={"launcher_pid": 0})
         heard = SimpleNamespace(signalled={})
         interruptions = Interruptions(of, heard, lambda: None)  # type: ignore[arg-type]  # made up
