@@ -36,7 +36,7 @@ GROUP_NOT_GIVEN = "None"
 # and have it in a folder of their own since 4.3 (filelock/_core/_acquire.py).
 _FILELOCK = r"(?:filelock(?:/\w+){0,2}|datasets/utils/_filelock)\.py"
 _FILELOCK_PATHS = ("lock_filename", "canonical_path")
-_FILELOCK_LOCALS = "self timeout poll_interval poll_intervall start_time"
+_FILELOCK_LOCALS = "self timeout poll_interval poll_intervall start_time wait"
 _CPP_EXTENSION = r"torch/utils/cpp_extension\.py"
 
 # Threads that poll without a pause as long as their library is in use, on a core in a dead job as

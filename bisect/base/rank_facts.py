@@ -14,7 +14,7 @@ from typing import Literal
 from .addresses import is_loopback
 from .checkpoints import Checkpoint, UserStep
 from .files import PACKAGE
-from .identity import RankId
+from .identity import RankId, UnknownRank
 from .lazy_dataclass import dataclass
 from .process_facts import Look
 from .schema_types import Duration, Natural, RankSet
@@ -220,11 +220,17 @@ class RankFacts:
     gpu_kernels: tuple[str, ...] = ()
     # All its threads with native frames, as pystack or gdb prints them, where that was asked for.
     native_threads: str = ""
-    # Of a process that is no rank, and has failed: what it is in the server of the ranks.
+    # What it is in its server, as its title had it last ("scheduler TP1"). One that has no number
+    # then is no rank, but has started ranks, and has failed.
     title: str = ""
     # Of a rank whose looks were left out, in evidence.json or by a node of a large job: they showed
     # it and what it had started in the same places as this rank.
     same_looks_as: RankId | None = None
+
+
+def is_server_process(facts: RankFacts) -> bool:
+    """Return whether this is none of the ranks, but a process of their server that has failed."""
+    return bool(facts.title) and isinstance(facts.rank, UnknownRank)
 
 
 _LOOKS_OF_ANOTHER = 2  # the last ones: they are made anew for each of thousands of ranks

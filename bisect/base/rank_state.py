@@ -77,6 +77,7 @@ class RankState:
     error: str = ""
     traceback: str = ""
     is_actor: bool = False  # of Ray, which ends it as it likes when nobody needs it any more
+    title: str = ""  # what it is in its server, once its process says so
     is_of_server: bool = False  # which ends it as it likes, once it is ready
     usage: bool = False  # the command line was wrong, and it has said so itself
     not_exercised: tuple[str, ...] = ()

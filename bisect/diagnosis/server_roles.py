@@ -30,7 +30,6 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
         rank: role.name + f" {rank}" * (counts[role.name] > 1) + _inside(role, engines)
         for rank, role in known.items()
     }
-    found |= {one.rank: one.title for one in ranks if one.title}
     alike = next((role for role in known.values() if role.is_rank), None)
     if alike is not None and all({k for k, _ in r.numbers} == {"TP"} for r in known.values()):
         for one in ranks:
@@ -39,6 +38,7 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
             if isinstance(one.rank, int) and one.rank not in found and not is_another:
                 name = re.sub(r"\d+$", str(one.rank), alike.name)
                 found[one.rank] = name + _inside(alike, engines)
+    found = {one.rank: one.title for one in ranks if one.title} | found
     # Whose number nobody knows goes by its own title, or by its program where others run another.
     nameless = [one for one in ranks if isinstance(one.rank, UnknownRank) and one.rank not in found]
     programs = [_name_program(one.looks) for one in nameless]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..base.process_facts import Rung
-from ..base.rank_facts import JobFacts, RankFacts
+from ..base.rank_facts import JobFacts, RankFacts, is_server_process
 from ..base.verdict_facts import Outcome, Ranks, Seconds, Verdict
 
 _RUNGS: tuple[Rung, ...] = ("py-spy", "pystack", "faulthandler", "proc")
@@ -34,7 +34,11 @@ def make_verdict_skeleton(
         said=job.said,
         may_start_more=bool(job.starting),
         seen_ranks=tuple(
-            sorted(f.rank for f in looked_at if (not f.never_started or f.pid) and not f.title)
+            sorted(
+                f.rank
+                for f in looked_at
+                if (not f.never_started or f.pid) and not is_server_process(f)
+            )
         ),
     )
 

@@ -59,6 +59,7 @@ def make_rank_facts(
         left=member.has_left,
         status=member.status,
         error=member.last_error,
+        title=member.title,
         traceback=member.traceback,
         finished=member.finished,
         awaits=member.awaits,

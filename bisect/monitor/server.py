@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..base import events
 from ..base.events import Event, decode
 from ..base.proc import find_peer_pid
-from ..base.process_roles import is_worker
+from ..base.process_roles import find_server_process, is_worker
 from ..base.rank_state import (
     RankState,
     find_missing_ranks,
@@ -143,6 +143,9 @@ class Server:
 
             self.job.server = ServerProcesses(self.job, member.host)
         self.job.server.follow(member.above)
+        found = find_server_process(words_of(member.pid))
+        if found is not None and found.numbers:
+            member.title = found.name
 
     def _sum_up(self, number: int) -> None:
         """Print one line for a checkpoint that every rank of this node has reached."""

@@ -15,7 +15,7 @@ from ..base.masking import mask_text
 from ..base.node_differences import word_difference
 from ..base.outcomes import STANDS_STILL
 from ..base.process_facts import Frame
-from ..base.rank_facts import JobFacts, RankFacts, describe_exit
+from ..base.rank_facts import JobFacts, RankFacts, describe_exit, is_server_process
 from ..base.verdict_facts import (
     Cause,
     CheckpointPlace,
@@ -337,7 +337,7 @@ def other_rank_rows(verdict: Verdict, ranks: Sequence[RankFacts]) -> list[Row]:
     if well := [rank for rank in dead if rank in done]:
         rows += make_rows("ended", f"{format_ranks(well)}, with status 0")
         dead = [rank for rank in dead if rank not in done]
-    titles = {one.rank: one.title for one in ranks if one.title}
+    titles = {one.rank: one.title for one in ranks if is_server_process(one)}
     if dead:
         numbered = [rank for rank in dead if rank not in titles]
         names = [format_ranks(numbered)] * bool(numbered)

@@ -138,6 +138,16 @@ def test_a_lock_that_is_asked_for_with_a_limit_is_given_up_then() -> None:
     assert limit(rank(0, *asks_for_a_lock("40", "90.5"))) == pytest.approx(130.5)
 
 
+def test_the_limit_is_read_from_the_tuple_of_newer_versions() -> None:
+    looks = []
+    for one in asks_for_a_lock(""):
+        main = one.threads[0]
+        told = (("lock_filename", "/w/counts.lock"), ("wait", "(True, None, 40, 0.05, 90.5)"))
+        asks = replace(main.frames[0], file="/SP/filelock/_core/_acquire.py", locals=told)
+        looks.append(replace(one, threads=(replace(main, frames=(asks, *main.frames[1:])),)))
+    assert limit(rank(0, *looks)) == pytest.approx(130.5)
+
+
 def test_by_a_clock_of_another_kind_it_is_given_up_so_long_after_the_first_look() -> None:
     """Old versions of filelock have the time of day."""
     assert limit(rank(0, *asks_for_a_lock("40", "1764356736.2"))) == pytest.approx(140.0)

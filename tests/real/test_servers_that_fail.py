@@ -35,7 +35,7 @@ ENGINE_KILLED = """
 import os, signal, time
 
 def kv_caches():
-    time.sleep(4)
+    time.sleep(12)  # the watch begins to look some seconds after the first rank
     os.kill(os.getpid(), signal.SIGKILL)
 """
 API_SERVER = """

@@ -239,10 +239,18 @@ def read_lock_limit(look: Look) -> float | None:
     return limit if limit is not None and limit >= 0 else None
 
 
+# What filelock 4.3 hands to its function that asks (filelock/_core/_state.py, AcquireWait).
+_ACQUIRE_WAIT = ("blocking", "cancel_check", "timeout", "poll_interval", "start_time")
+
+
 def _read_number(look: Look, name: str) -> float | None:
     """Return a number of the function in which the main thread asks for a lock on a file."""
     asks = find_lock_poll(look.main.frames) if look.main is not None else None
-    told = dict(asks.locals).get(name, "") if asks is not None else ""
+    values = dict(asks.locals) if asks is not None else {}
+    told = values.get(name, "")
+    fields = values.get("wait", "").strip("()").split(", ")
+    if not told and len(fields) == len(_ACQUIRE_WAIT):
+        told = fields[_ACQUIRE_WAIT.index(name)]
     try:
         return float(told)
     except ValueError:
