@@ -1,5 +1,5 @@
-"""Ray: a retriever is an actor of two threads; for each search it asks itself, by its own handle, for
-an embedding. Two searches at once have both threads, and neither embedding ever begins.
+"""Ray: a retriever is an actor of two threads; for each search it asks itself, by its own handle,
+for an embedding. Two searches at once have both threads, and neither embedding ever begins.
 
 Two rollout actors wait in ray.get for their searches, the driver for them.
 """

@@ -1,38 +1,18 @@
-"""Ray: each of two engines is an actor that starts a server and asks it in its constructor whether it
-is up; the server of the second is killed while it loads (SIGKILL, for want of memory).
+"""Ray: each of two engines is an actor that starts a server and asks it in its constructor whether
+it is up; the server of the second is killed while it loads (SIGKILL, for want of memory).
 
 Its actor asks on and never looks at the status; the driver waits in ray.get for both.
 """
 
-import http.server
 import multiprocessing
-import os
-import signal
 import socket
 import time
 import urllib.request
 
 import ray
+from rollout_server import launch_server
 
 spawn = multiprocessing.get_context("spawn")
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def launch_server(port: int, shards: int) -> None:
-    weights = []
-    for shard in range(shards):
-        weights.append(bytearray(1 << 20))
-        if shard == 5:
-            os.kill(os.getpid(), signal.SIGKILL)
-    http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
 @ray.remote(num_cpus=0)
@@ -71,6 +51,34 @@ if __name__ == "__main__":
 # own_code = true
 # ends = true
 # calls = ['ray\.get', 'wait_until_healthy', '__init__', 'sleep', 'urlopen', '^$']
-# causes = ["child-died", "worker-dead", "killed-from-outside", "endpoint-unserved", "server-not-up"]
+# causes = [
+#   "child-died", "worker-dead",
+#   "killed-from-outside", "endpoint-unserved", "server-not-up",
+# ]
 # says = ['RolloutEngine', 'SIGKILL|signal 9|killed|ended']
+# [files]
+# "rollout_server.py" = '''
+# """A server of generation: /health_generate answers once the weights are there."""
+# import http.server
+# import os
+# import signal
+#
+#
+# class Handler(http.server.BaseHTTPRequestHandler):
+#     def do_GET(self) -> None:
+#         self.send_response(200)
+#         self.end_headers()
+#
+#     def log_message(self, *_: object) -> None:
+#         pass
+#
+#
+# def launch_server(port: int, shards: int) -> None:
+#     weights = []
+#     for shard in range(shards):
+#         weights.append(bytearray(1 << 20))
+#         if shard == 5:
+#             os.kill(os.getpid(), signal.SIGKILL)
+#     http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
+# '''
 # ///

@@ -1,18 +1,25 @@
-"""Ray: a trainer, an actor, is handed a placement group and waits until its bundles are there, again
-and again; the driver has taken it for too large meanwhile and has removed it.
+"""Ray: a trainer, an actor, is handed a placement group and waits until its bundles are there,
+again and again; the driver has taken it for too large meanwhile and has removed it.
 
 The driver waits in ray.get for the trainer to be ready, a rollout actor is idle.
 """
 
+import time
+
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
 
 @ray.remote(num_cpus=0)
 class Trainer:
     def prepare(self, group: PlacementGroup) -> str:
-        while not group.wait(timeout_seconds=5):
-            pass
+        while placement_group_table(group)["state"] != "CREATED":
+            time.sleep(1)
         return "ready"
 
 
@@ -47,7 +54,7 @@ if __name__ == "__main__":
 # steps = ["ray_get", "script", "placement_group"]
 # after = ["Ray started", "Placement group asked for", "Answer of Ray there", "Actor asked for", ""]
 # own_code = true
-# calls = ['ray\.get', 'wait', 'prepare']
+# calls = ['ray\.get', 'sleep', 'prepare']
 # causes = ["ray-placement", "polling-loop", "ray-task", "unknown"]
 # says = ['Trainer']
 # ///

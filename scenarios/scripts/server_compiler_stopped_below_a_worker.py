@@ -1,5 +1,6 @@
-"""An engine of two workers; TP1 keeps a process that compiles its kernels and asks it by stdin; that
-process has been stopped (SIGSTOP, as by who made room on the machine), TP0 waits in a barrier.
+"""An engine of two workers; TP1 keeps a process that compiles its kernels and asks it by stdin;
+that process has been stopped (SIGSTOP, as by who made room on the machine), TP0 waits in a
+barrier.
 
 The front waits for the engine's word over ZeroMQ, the engine for its workers' pipes.
 """

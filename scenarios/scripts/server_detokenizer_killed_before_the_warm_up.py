@@ -1,5 +1,6 @@
-"""A server of a tokenizer manager, two schedulers and a detokenizer, over ZeroMQ. The detokenizer is
-killed while it builds its tables (SIGKILL, for want of memory), and the warm-up waits for a text.
+"""A server of a tokenizer manager, two schedulers and a detokenizer, over ZeroMQ. The detokenizer
+is killed while it builds its tables (SIGKILL, for want of memory), and the warm-up waits for a
+text.
 
 Nobody looks at its status: the manager polls the socket of answers, both schedulers have sent
 their tokens and wait for the next request.
@@ -11,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import time
+from multiprocessing.connection import Connection
 
 import setproctitle
 import zmq
@@ -20,7 +22,7 @@ spawn = multiprocessing.get_context("spawn")
 REQUESTS, TOKENS, TEXTS = "ipc://requests.sock", "ipc://tokens.sock", "ipc://texts.sock"
 
 
-def run_scheduler(rank: int, peer: multiprocessing.connection.Connection) -> None:
+def run_scheduler(rank: int, peer: Connection) -> None:
     setproctitle.setproctitle(f"sglang::scheduler_TP{rank}")
     context = zmq.Context()
     if rank == 0:

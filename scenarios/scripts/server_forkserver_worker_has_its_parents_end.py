@@ -1,5 +1,5 @@
-"""A server of three workers (forkserver): each gets an end of a pipe. Worker 1 was handed its parent's
-end by mistake, so both read the same end, and what it has said lies at the other one.
+"""A server of three workers (forkserver): each gets an end of a pipe. Worker 1 was handed its
+parent's end by mistake, so both read the same end, and what it has said lies at the other one.
 
 Workers 0 and 2 are up and wait for a task; the server waits for worker 1 to say that it is up.
 """

@@ -68,6 +68,10 @@ if __name__ == "__main__":
 # after = ["", "Args parsed"]
 # own_code = true
 # calls = ['register', 'wait', 'main', 'join']
-# causes = ["pool-waits-for-itself", "executor-without-workers", "thread-stuck", "deadlock", "server-process-stuck"]
+# causes = [
+#   "request-threads-full",
+#   "pool-waits-for-itself", "executor-without-workers",
+#   "thread-stuck", "deadlock", "server-process-stuck",
+# ]
 # says = ['register']
 # ///

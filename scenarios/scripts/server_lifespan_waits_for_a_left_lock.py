@@ -1,5 +1,6 @@
-"""FastAPI under uvicorn: its lifespan starts two engine processes and awaits both. Engine 1 takes its
-turn at the cache of kernels by a file that it must create; an engine of yesterday left that there.
+"""FastAPI under uvicorn: its lifespan starts two engine processes and awaits both. Engine 1 takes
+its turn at the cache of kernels by a file that it must create; an engine of yesterday left that
+there.
 
 Engine 0 has its kernels and waits for a prompt. The port is opened when the lifespan has begun.
 """

@@ -1,5 +1,5 @@
-"""A trainer of two ranks writes its weights into a folder and waits until its rollout server has taken
-them; the server looks for step-0001, and the trainer has written step-1.
+"""A trainer of two ranks writes its weights into a folder and waits until its rollout server has
+taken them; the server looks for step-0001, and the trainer has written step-1.
 
 Rank 1 is at the barrier. Both who look for a file sleep in between.
 """
@@ -54,7 +54,10 @@ if __name__ == "__main__":
 # after = ["Process group ready", "", "Args parsed"]
 # own_code = true
 # calls = ['sleep', 'push_weights', 'take_weights']
-# causes = ["polling-loop", "own-code-sleeps", "server-process-stuck", "child-process-stuck", "deadlock"]
+# causes = [
+#   "polling-loop", "own-code-sleeps",
+#   "server-process-stuck", "child-process-stuck", "deadlock",
+# ]
 # says = ['step-1\.taken|push_weights|rollout']
 # [files]
 # "rollout.py" = '''

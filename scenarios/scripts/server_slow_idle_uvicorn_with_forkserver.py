@@ -1,5 +1,6 @@
-"""Healthy and idle: FastAPI under uvicorn with two engine processes of a forkserver, which wait for a
-prompt over ZeroMQ; nobody asks anything for more than a minute, then a thread does, and all ends.
+"""Healthy and idle: FastAPI under uvicorn with two engine processes of a forkserver, which wait for
+a prompt over ZeroMQ; nobody asks anything for more than a minute, then a thread does, and all
+ends.
 
 A watchdog of the server looks every ten seconds whether its engines live.
 """

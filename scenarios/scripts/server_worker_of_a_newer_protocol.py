@@ -15,7 +15,7 @@ import sys
 def read_exactly(connection: socket.socket, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        part = connection.recv(size - len(data))
+        part = connection.recv(min(size - len(data), 65536))
         if not part:
             raise ConnectionError("the worker has gone")
         data += part
