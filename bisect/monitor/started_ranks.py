@@ -22,9 +22,7 @@ from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, DIALECTS
 from ..base.process_facts import Look
 from ..base.rank_facts import JobFacts, RankFacts
-from ..diagnosis.process.blocked_syscalls import (
-    list_connected_pids,
-)
+from ..diagnosis.process.blocked_syscalls import list_awaited_pids, list_connected_pids
 from ..diagnosis.process.helper_processes import has_failed
 from ..diagnosis.process.pipe_writers import reads_words_of
 from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
@@ -111,23 +109,35 @@ def take_spawned_ranks(
     if not ranks:
         return job, seen
     numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
-    ranks = [_add_failed_siblings(ranks[0], program), *ranks[1:]]
+    ranks = [_add_what_is_around(ranks, program), *ranks[1:]]
     return replace(job, world_size=len(ranks), local_ranks=numbers), Snapshot(ranks)
 
 
-def _add_failed_siblings(rank: RankFacts, program: RankFacts) -> RankFacts:
-    """Return a rank that a program has started, with what that has started besides and that has
-    failed, as processes beside it.
+def _add_what_is_around(ranks: Sequence[RankFacts], program: RankFacts) -> RankFacts:
+    """Return the first of the ranks that a program has started, with what is around them as
+    processes beside it: what that program has started besides and that has failed, what stands
+    between it and the ranks (an engine above its workers), and itself where a rank waits for it.
     """
-    pids = {rank.pid, *(looks[-1].pid for looks in rank.children if looks)}
-    failed = [
-        looks
-        for looks in program.children
-        if looks and has_failed(looks[-1])
-        if looks[-1].ppid == program.pid and looks[-1].pid not in pids
-    ]
-    beside = tuple(sorted({*rank.beside, *(looks[-1].pid for looks in failed)}))
-    return replace(rank, children=(*rank.children, *failed), beside=beside)
+    rank = ranks[0]
+    inside = {one.pid for one in ranks} | {
+        looks[-1].pid for one in ranks for looks in one.children if looks
+    }
+    family = {looks[-1].pid: looks for looks in program.children if looks}
+    chosen = {
+        pid: looks
+        for pid, looks in family.items()
+        if has_failed(looks[-1]) and looks[-1].ppid == program.pid
+    }
+    starter = rank.looks[-1].ppid
+    while starter in family and starter not in chosen:
+        chosen[starter] = family[starter]
+        starter = family[starter][-1].ppid
+    awaited = {pid for one in ranks for pid in list_awaited_pids(one.looks[-1])}
+    if program.pid in awaited and program.looks:
+        chosen[program.looks[-1].pid] = program.looks
+    added = {pid: looks for pid, looks in chosen.items() if pid not in inside}
+    beside = tuple(sorted({*rank.beside, *added}))
+    return replace(rank, children=(*rank.children, *added.values()), beside=beside)
 
 
 def take_ranks_of_group(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:

@@ -484,6 +484,23 @@ def test_what_had_started_the_ranks_is_to_blame_where_it_was_killed_above_them()
     assert UnknownRank("n01", 95) not in (*younger.ranks.culprit, *of_another.ranks.culprit)
 
 
+def test_a_dead_helper_is_to_blame_where_the_ranks_wait_for_who_has_started_both() -> None:
+    """It was seen with what the server consists of, and not as a process beside the ranks."""
+    connected = Socket(7, "unix", peer="/tmp/q", state="ESTABLISHED", peer_pids=(70,))
+    end = Descriptor(5, "socket", "socket:[7]", socket=connected)
+    waits = look("schedule train.py:31", call="recvfrom", descriptors=(end,), ppid=70)
+    starter = look("generate train.py:60", pid=70, ppid=3, call="epoll_wait")
+    for dead, is_named in ((died(-9), True), (died(0), False)):
+        around = ((dead,), (starter,))
+        first = rank(0, waits, waits, environment={}, children=around)
+        verdict, _ = judge_snapshot(job(world=1, pipeline=""), Snapshot([first]))
+        named = UnknownRank("n01", 95) in verdict.ranks.culprit
+        assert named is is_named
+        if is_named:
+            assert verdict.cause is not None
+            assert verdict.cause.id == "child-died"
+
+
 def test_a_helper_that_ended_well_or_is_anothers_or_lives_is_not_to_blame() -> None:
     for one in (died(0), died(-15), died(ppid=3), died(state="S")):
         assert UnknownRank("n01", 95) not in two_that_wait_for(one).ranks.culprit

@@ -356,6 +356,23 @@ def test_what_the_program_has_started_besides_and_failed_is_beside_its_ranks() -
     assert 205 in [looks[-1].pid for looks in first.children]
 
 
+def test_what_stands_between_the_program_and_its_ranks_is_beside_them() -> None:
+    engine = spawned(105, None, "write train.py:33", call="clock_nanosleep")
+    workers = [in_barrier(106 + n, n, ppid=105) for n in (0, 1)]
+    first, second = taken(program(engine, *workers))[1].ranks
+    assert (first.beside, second.beside) == ((105,), ())
+    assert 105 in [looks[-1].pid for looks in first.children]
+
+
+def test_so_is_the_program_itself_where_a_rank_waits_for_it() -> None:
+    end = Descriptor(3, "pipe", "pipe:[7]", other_ends=(MAIN,))
+    asks_it = spawned(108, 1, "train train.py:23", call="read", descriptors=(end,))
+    first, _ = taken(program(in_barrier(107, 0), asks_it))[1].ranks
+    assert first.beside == (MAIN,)
+    first, _ = taken(program(in_barrier(107, 0), in_barrier(108, 1)))[1].ranks
+    assert first.beside == ()
+
+
 def numbered(pid: int, words: str, *frames: str, **more: Any) -> Look:
     """A program that the script has started, with its number among its arguments."""
     found = look(*(frames or ("meet worker.py:9",)), pid=pid, ppid=MAIN, **more)

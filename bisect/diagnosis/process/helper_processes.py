@@ -151,16 +151,19 @@ def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
     these; () where there is none, or several.
     """
     pids = {facts.pid for facts in ranks}
-    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks}
+    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks} - pids
     first = min((_tell_start(facts.looks) for facts in ranks if facts.looks), default=0.0)
     found = {
         looks[-1].pid: looks
         for facts in ranks
         for looks in facts.children
-        if looks and looks[-1].pid in facts.beside and looks[-1].pid not in pids
-        if has_failed(looks[-1])
+        if looks and looks[-1].pid not in pids and has_failed(looks[-1])
         if looks[-1].ppid in parents
-        or (_tell_start(looks) < first and looks[-1].ppid not in {*pids, *facts.beside})
+        or (
+            looks[-1].pid in facts.beside
+            and _tell_start(looks) < first
+            and looks[-1].ppid not in {*pids, *facts.beside}
+        )
     }
     return next(iter(found.values())) if len(found) == 1 else ()
 

@@ -14,6 +14,7 @@ from .process_snapshot import ProcessSnapshot
 _PYTHON_LOCK = re.compile(
     r"(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_Lock\w*)$"
 )
+_POOL_OF_THREADS = "/concurrent/futures/thread.py"
 _FUTEX_TIMEOUT = 3  # which argument of futex() is its time limit
 
 
@@ -37,6 +38,14 @@ def find_gil_wait(view: ProcessSnapshot) -> Wait | None:
 def _format_thread(thread: Thread) -> str:
     place = format_innermost_frame(thread.frames)
     return f"thread {thread.name or thread.os_id}" + (f" in {place}" if place else "")
+
+
+def runs_pool_task(thread: Thread) -> bool:
+    """Return whether a thread of a pool is in a task (concurrent/futures/thread.py)."""
+    return any(
+        frame.file.endswith(_POOL_OF_THREADS) and frame.name == "_WorkItem.run"
+        for frame in thread.frames
+    )
 
 
 def find_futex_wait(view: ProcessSnapshot) -> Wait:
