@@ -32,7 +32,7 @@ from .process.helper_processes import (
 )
 from .process.process_snapshot import merge_looks
 from .process.request_threads import waits_for_others
-from .proof_of_hang import waits_for_requests
+from .proof_of_hang import have_all_asked, waits_for_requests
 from .single_ranks import is_gone
 from .standing_ranks import look_in_one_place
 from .wait_graph import WaitGraph
@@ -135,6 +135,8 @@ class _Part:
 def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part | None:
     """Return the one process besides the ranks that all culprits wait for."""
     awaited = {one.waits_for.pid if one.waits_for is not None else None for one in verdict.where}
+    if not verdict.ranks.culprit:
+        return _find_asked_starter(case)
     if len(awaited) != 1 or len(verdict.where) != len(verdict.ranks.culprit):
         return None
     if awaited == {None}:
@@ -153,6 +155,20 @@ def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part 
                     engine = _Part(facts.rank, looks, role.name, pid)
                     return _find_server_above(pid, facts, graph) or engine
                 return _find_titled_part(pid, case, graph) if role is None else None
+    return None
+
+
+def _find_asked_starter(case: Case) -> _Part | None:
+    """Return the process that has started all ranks and that all of them, two at least, have asked,
+    where it stands still and waits for nobody else: nothing is to come that it has not got.
+    """
+    for facts in case.ranks:
+        for looks in facts.children:
+            view = merge_looks(looks)
+            if view is None or view.running or looks[-1].pid not in facts.beside:
+                continue
+            if len(case.ranks) >= _FEWEST and have_all_asked(case.snapshot, [view.look]):
+                return _Part(facts.rank, looks, _name_role(view.look), view.look.pid)
     return None
 
 

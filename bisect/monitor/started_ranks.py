@@ -283,9 +283,12 @@ def _number(members: Sequence[tuple[Sequence[Look], RankLocals]]) -> tuple[int, 
 
 
 def _make_rank(program: RankFacts, looks: Sequence[Look], number: int) -> RankFacts:
-    pid = looks[-1].pid
+    pid, has_ended = looks[-1].pid, looks[-1].state in ("Z", "X")
     return replace(
         program,
+        alive=not has_ended,
+        left=has_ended,
+        status=looks[-1].status if has_ended else None,
         rank=number,
         local_rank=number,
         pid=pid,

@@ -87,8 +87,8 @@ if __name__ == "__main__":
 # own_code = true
 # calls = ['run', 'generate', 'wait', 'uvicorn', 'urlopen']
 # causes = [
-#   "request-threads-full", "pool-waits-for-itself", "thread-stuck", "server-asks-itself", "deadlock",
-#   "event-loop",
+#   "request-threads-full", "pool-waits-for-itself", "thread-stuck", "server-asks-itself",
+#   "deadlock", "event-loop",
 # ]
 # says = ['generate|thread|127\.0\.0\.1:\d+']
 # ///

@@ -20,7 +20,7 @@ from hangbisect.base.process_facts import (
 )
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.process.helper_processes import keep_feeding_parents
+from hangbisect.diagnosis.process.request_waits import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
@@ -385,6 +385,20 @@ def test_a_parent_that_waits_for_the_ends_of_the_ranks_is_none_of_the_story() ->
     assert [(one.beside, one.children) for one in ranks] == [((), ())] * 2
     verdict, _ = judge_snapshot(job(ended="still"), Snapshot(ranks))
     assert verdict.ranks.culprit == (1,)
+
+
+def test_a_parent_is_kept_that_a_rank_has_asked_at_a_port_or_that_looks_for_something() -> None:
+    listens = Socket(3, "tcp", "127.0.0.1:8080", "", "LISTEN")
+    loop = "BaseEventLoop._run_once STD/asyncio/base_events.py:1884"
+    server = replace(look(loop, pid=PARENT, ppid=1, call="epoll_wait"), sockets=(listens,))
+    asked = Socket(6, "tcp", "127.0.0.1:40", "127.0.0.1:8080", "ESTABLISHED", peer_pids=(PARENT,))
+    asks = look("train train.py:9", call="recvfrom", ppid=PARENT, sockets=(asked,))
+    polls = look("write train.py:9", pid=PARENT, ppid=1, call="clock_nanosleep")
+    for parent, sockets, kept in ((server, (asked,), True), (server, (), False), (polls, (), True)):
+        one = replace(asks, sockets=sockets)
+        fed = rank(0, one, children=((parent,),), beside=(PARENT,))
+        (found,) = keep_feeding_parents([fed])
+        assert (found.beside == (PARENT,)) is kept
 
 
 def unix(inode: int, other: int, local: str = "", peer: str = "") -> Descriptor:

@@ -356,6 +356,17 @@ def test_what_the_program_has_started_besides_and_failed_is_beside_its_ranks() -
     assert 205 in [looks[-1].pid for looks in first.children]
 
 
+def test_one_of_the_ranks_that_has_ended_is_gone_with_its_status() -> None:
+    """It had a number as its fellows have one: that which is left."""
+    ended = replace(
+        look(pid=108, ppid=MAIN, state="Z", call="", rung="proc", status=0), is_forked=True
+    )
+    ranks = taken(program(in_barrier(107, 0), ended, in_barrier(109, 2)))[1].ranks
+    assert [(one.alive, one.left, one.status) for one in ranks] == [
+        *[(True, False, None), (False, True, 0), (True, False, None)]
+    ]
+
+
 def test_what_stands_between_the_program_and_its_ranks_is_beside_them() -> None:
     engine = spawned(105, None, "write train.py:33", call="clock_nanosleep")
     workers = [in_barrier(106 + n, n, ppid=105) for n in (0, 1)]

@@ -10,7 +10,7 @@ from ..process.frames import format_frame, frame_owner, unqualified_name
 from ..process.helper_processes import find_unread_child
 from ..process.loop_waits import describe_tasks
 from ..process.request_threads import is_of_a_client, list_unanswered_clients
-from ..process.thread_waits import runs_pool_task
+from ..process.thread_waits import is_of_anyio, runs_pool_task
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import a_child_died, format_place
 from .threads import RESULT, find_side_threads, no_other_thread_works
@@ -124,9 +124,11 @@ def _in_an_event_loop(scene: Scene) -> Found | None:
 
 def _list_waiting_clients(scene: Scene) -> list[Socket]:
     """Return the connections of clients that wait for their answers, of a server: ranks send to one
-    another, and hear by the same port from those that have not come.
+    another, and hear by the same port from those that have not come; what stands behind a rank
+    (`relatives`) is none.
     """
-    if scene.view is None or scene.job.world_size >= _FEWEST_PEERS:
+    is_peer = scene.job.world_size >= _FEWEST_PEERS and not scene.relatives
+    if scene.view is None or is_peer:
         return []
     return list_unanswered_clients([scene.view.look])
 
@@ -194,7 +196,7 @@ def _list_pool_threads(scene: Scene) -> list[Thread]:
     threads = (
         [one for one in scene.view.threads if one is not scene.view.main] if scene.view else []
     )
-    pool = [one for one in threads if find_frame(one.frames, *_POOL_THREAD) is not None]
+    pool = [t for t in threads if find_frame(t.frames, *_POOL_THREAD) or is_of_anyio(t)]
     return pool if all(map(runs_pool_task, pool)) else []
 
 

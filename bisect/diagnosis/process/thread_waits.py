@@ -15,6 +15,7 @@ _PYTHON_LOCK = re.compile(
     r"(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_Lock\w*)$"
 )
 _POOL_OF_THREADS = "/concurrent/futures/thread.py"
+_ANYIO = re.compile(r"/anyio/_backends/\w+\.py$")
 _FUTEX_TIMEOUT = 3  # which argument of futex() is its time limit
 
 
@@ -41,11 +42,18 @@ def _format_thread(thread: Thread) -> str:
 
 
 def runs_pool_task(thread: Thread) -> bool:
-    """Return whether a thread of a pool is in a task (concurrent/futures/thread.py)."""
-    return any(
-        frame.file.endswith(_POOL_OF_THREADS) and frame.name == "_WorkItem.run"
-        for frame in thread.frames
-    )
+    """Return whether a thread of a pool is in a task (concurrent/futures/thread.py; of anyio's, in
+    which FastAPI calls plain functions, WorkerThread.run takes and calls it).
+    """
+    python = [frame for frame in thread.frames if not frame.native]
+    if any(f.file.endswith(_POOL_OF_THREADS) and f.name == "_WorkItem.run" for f in python):
+        return True
+    return is_of_anyio(thread) and any(frame_owner(frame, "") == "user" for frame in python)
+
+
+def is_of_anyio(thread: Thread) -> bool:
+    """Return whether a thread is one of anyio's pool (anyio/_backends/_asyncio.py)."""
+    return any(_ANYIO.search(f.file) and f.name == "WorkerThread.run" for f in thread.frames)
 
 
 def find_futex_wait(view: ProcessSnapshot) -> Wait:

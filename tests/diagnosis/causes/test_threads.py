@@ -748,6 +748,8 @@ def test_request_threads_are_full_only_where_all_wait_to_be_told_and_more_ask() 
     found = causes_of(grpc_server())["request-threads-full"]
     assert "2 threads" in found.why
     assert "Scheduler.register (train.py:27)" in found.why
+    anyio = (*in_a_handler()[:3], "WorkerThread.run SP/anyio/_backends/_asyncio.py:1124")
+    assert "3 threads" in causes_of(grpc_server(4, anyio))["request-threads-full"].why
     idle = ("_worker STD/concurrent/futures/thread.py:81",)
     works = ("score train.py:90", *in_a_handler()[3:])
     for facts in (grpc_server(2), grpc_server(3, idle), grpc_server(4, works)):
