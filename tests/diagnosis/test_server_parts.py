@@ -75,7 +75,7 @@ def test_a_helper_of_a_rank_that_is_no_server_is_its_ranks() -> None:
     assert verdict.ranks.culprit == (0,)
 
 
-def looks_again(number: int, line: int = 42, **more: object) -> RankFacts:
+def looks_again(number: int, line: int = 42) -> RankFacts:
     """A worker that looks at a flag in shared memory again and again."""
     one = look(
         f"Ring.read train.py:{line}",
@@ -84,7 +84,7 @@ def looks_again(number: int, line: int = 42, **more: object) -> RankFacts:
         command=(f"Serve::worker_{number}",),
         ppid=ENGINE,
     )
-    return rank(number, one, one, one, **more)
+    return rank(number, one, one, one)
 
 
 def judge_pollers(engine: Look, *lines: int) -> Verdict:

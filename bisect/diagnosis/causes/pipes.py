@@ -254,10 +254,10 @@ def _a_process_of_the_server_died(scene: Scene) -> Found | None:
     error: an answer may wait for it.
     """
     view = scene.view
-    serves = view is not None and waits_for_requests(view.look)
-    died = a_child_died(scene) if serves else None
-    hears = view is not None and view.call is not None and bool(view.look.kernel)
-    if died is None and hears and waits_at_queue(view.call, view.look.kernel):
+    if view is None:
+        return None
+    died = a_child_died(scene) if waits_for_requests(view.look) else None
+    if died is None and waits_at_queue(view.call, view.look.kernel):
         return a_helper_died(scene)
     return died
 
