@@ -22,10 +22,14 @@ from ..base.launcher_env import number
 from ..base.launchers import BY_NAME, DIALECTS
 from ..base.process_facts import Look
 from ..base.rank_facts import JobFacts, RankFacts
-from ..diagnosis.process.blocked_syscalls import list_awaited_pids, list_connected_pids
+from ..diagnosis.process.blocked_syscalls import (
+    CHILD_WAIT_CALLS,
+    list_awaited_pids,
+    list_connected_pids,
+)
 from ..diagnosis.process.helper_processes import has_failed
 from ..diagnosis.process.pipe_writers import reads_words_of
-from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
+from ..diagnosis.process.process_snapshot import find_descendants, main_kernel, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
 from ..diagnosis.snapshot import Snapshot
@@ -132,12 +136,28 @@ def _add_what_is_around(ranks: Sequence[RankFacts], program: RankFacts) -> RankF
     while starter in family and starter not in chosen:
         chosen[starter] = family[starter]
         starter = family[starter][-1].ppid
-    awaited = {pid for one in ranks for pid in list_awaited_pids(one.looks[-1])}
-    if program.pid in awaited and program.looks:
+    if program.looks and _is_asked_by(program.looks[-1], ranks):
         chosen[program.looks[-1].pid] = program.looks
     added = {pid: looks for pid, looks in chosen.items() if pid not in inside}
     beside = tuple(sorted({*rank.beside, *added}))
     return replace(rank, children=(*rank.children, *added.values()), beside=beside)
+
+
+def _is_asked_by(program: Look, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether a rank waits for what a program is to send over a connection to an address,
+    and that does not only wait for the ends of its ranks: it has the other end of each of their
+    pipes all the same.
+    """
+    task = main_kernel(program)
+    call = task.syscall if task is not None else None
+    if call is None or call.name in CHILD_WAIT_CALLS:
+        return False
+    waiting = [one.looks[-1] for one in ranks if program.pid in list_awaited_pids(one.looks[-1])]
+    return any(
+        program.pid in socket.peer_pids and bool(socket.peer or socket.local)
+        for look in waiting
+        for socket in look.sockets
+    )
 
 
 def take_ranks_of_group(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:

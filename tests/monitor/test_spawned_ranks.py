@@ -375,13 +375,23 @@ def test_what_stands_between_the_program_and_its_ranks_is_beside_them() -> None:
     assert 105 in [looks[-1].pid for looks in first.children]
 
 
-def test_so_is_the_program_itself_where_a_rank_waits_for_it() -> None:
+def test_so_is_the_program_itself_where_a_rank_waits_for_it_over_a_connection() -> None:
+    """One that waits for the ends of its ranks has an end of each of their pipes as well."""
     end = Descriptor(3, "pipe", "pipe:[7]", other_ends=(MAIN,))
-    asks_it = spawned(108, 1, "train train.py:23", call="read", descriptors=(end,))
-    first, _ = taken(program(in_barrier(107, 0), asks_it))[1].ranks
-    assert first.beside == (MAIN,)
-    first, _ = taken(program(in_barrier(107, 0), in_barrier(108, 1)))[1].ranks
-    assert first.beside == ()
+    connected = Socket(7, "unix", peer="/tmp/q", state="ESTABLISHED", peer_pids=(MAIN,))
+    over = Descriptor(5, "socket", "socket:[7]", socket=connected)
+    hears = look("serve train.py:40", call="clock_nanosleep")
+    for starts, one, expected in (
+        (hears, over, (MAIN,)),
+        (hears, end, ()),
+        (None, over, ()),
+    ):
+        sockets = (one.socket,) if one.socket is not None else ()
+        asks_it = spawned(
+            108, 1, "train train.py:23", call="read", descriptors=(one,), sockets=sockets
+        )
+        first, _ = taken(program(in_barrier(107, 0), asks_it, starts=starts))[1].ranks
+        assert first.beside == expected
 
 
 def numbered(pid: int, words: str, *frames: str, **more: Any) -> Look:
