@@ -105,6 +105,12 @@ def test_who_has_started_ranks_that_all_look_for_something_is_named() -> None:
     verdict = judge_pollers(writes, 42, 42, 42)
     assert verdict.ranks.culprit == (UnknownRank("n01", ENGINE),)
     assert verdict.ranks.waiting == (0, 1, 2)
+    first, second, *others = (looks_again(n) for n in range(3))
+    busy = replace(second.looks[0], state="R", kernel=(Kernel(101, "python", "R", "", None),))
+    second = replace(second, looks=(second.looks[0], busy, busy))
+    ranks = [replace(first, children=((writes,) * 3,)), second, *others]
+    verdict, _ = judge_snapshot(JobFacts(ended="still", world_size=3), Snapshot(ranks))
+    assert verdict.ranks.culprit == (UnknownRank("n01", ENGINE),), "it waited for a processor"
     joins = look(
         "Popen.poll STD/multiprocessing/popen_fork.py:27", pid=ENGINE, ppid=80, call="wait4"
     )
