@@ -17,6 +17,7 @@ def test_a_stat_line_with_brackets_in_the_name() -> None:
     assert found == proc.Stat(
         *("a) b (c", "S", 4293, 7, 16, 100890, 256),
         group=4293,
+        session=2264,
         terminal=0,
         foreground=-1,
         stack=3,

@@ -60,6 +60,12 @@ def test_a_title_of_one_word_is_told_whole_and_any_other_as_the_kernel_has_it() 
         assert name_server_process(words, name) == name
 
 
+def test_one_that_has_died_is_named_by_what_the_kernel_has_kept_of_its_title() -> None:
+    assert name_server_process([], "sglang::detoken") == "detokenizer"
+    assert name_server_process([], "VLLM::EngineCor") == "EngineCore"
+    assert name_server_process([], "VLLM::Worker_TP") == "VLLM::Worker_TP"
+
+
 def ranks_of(*titles: str) -> dict[int, int]:
     found = {pid: find_server_process([title]) for pid, title in enumerate(titles, 100)}
     return number_ranks({pid: one for pid, one in found.items() if one is not None})

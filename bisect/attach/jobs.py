@@ -264,11 +264,13 @@ def _has_launcher_in_job(processes: ProcessTable, rank: Rank) -> bool:
 
 
 def _list_servers_above(processes: ProcessTable, pid: int) -> list[int]:
-    """Return what has started a process of an inference server, the server itself first."""
+    """Return what has started a process of an inference server, the server itself first: one that
+    has a session of its own was started as a program, whatever its title is.
+    """
     found: list[int] = []
     for above in processes_above(processes, pid):
-        role = processes[pid].server
-        if role is None or not role.is_spawned or not above.python:
+        role, is_leader = processes[pid].server, processes[pid].session == pid
+        if role is None or not role.is_spawned or not above.python or is_leader:
             break
         found.insert(0, above.pid)
         pid = above.pid

@@ -52,6 +52,7 @@ class Process:
     words: tuple[str, ...]
     environ: Mapping[str, str] | None
     python: bool
+    session: int = 0  # the pid of its leader (setsid(2)), 0 if it is not known
 
     @cached_property
     def is_part_of_launcher(self) -> bool:
@@ -279,6 +280,7 @@ def _read_process(pid: int, about: Stat) -> Process:
         words=words,
         environ=environ,
         python=runs_python(pid, words),
+        session=about.session,
     )
 
 

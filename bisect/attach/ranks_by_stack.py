@@ -293,18 +293,20 @@ def _has_started_the_ranks(
     members: Mapping[int, RankLocals],
     telling: Mapping[_Family, Mapping[int, RankLocals]],
 ) -> bool:
-    """Return whether a process that stands alone does nothing but wait for several that it has
-    started, for their end or for what one of them is to send, and that tell different numbers:
-    these are the ranks. A loop over them has left the last number among its locals.
+    """Return whether a process that stands alone has started several that tell different numbers,
+    and does nothing but wait for them, for their end or for what one of them is to send: these are
+    the ranks. So are they where its number is the last of theirs, whatever it does: a loop over
+    them has left that among its locals.
     """
     if len(members) > 1:
         return False
-    (pid,) = members
+    ((pid, own),) = members.items()
     below = [one for family, one in telling.items() if family[0] == pid]
-    if not _only_waits_for(looks, pid, {child for one in below for child in one}):
-        return False
     numbers = [told.any_number for one in below for told in one.values()]
-    return len(numbers) > 1 and len({*numbers} - {None}) == len(numbers)
+    if len(numbers) < 2 or len({*numbers} - {None}) < len(numbers):
+        return False
+    is_last = {*numbers} == {*range(len(numbers))} and own.any_number == len(numbers) - 1
+    return is_last or _only_waits_for(looks, pid, {child for one in below for child in one})
 
 
 def _only_waits_for(looks: Mapping[int, Look], pid: int, started: Collection[int]) -> bool:

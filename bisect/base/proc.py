@@ -27,6 +27,7 @@ class Stat(NamedTuple):
     started: int  # clock ticks after boot
     status: int = 0  # of a zombie, as wait() gives it; 0 where the kernel does not tell
     group: int = 0
+    session: int = 0  # the pid of its leader (setsid(2))
     terminal: int = 0  # a device number, as the kernel writes it; 0: none
     foreground: int = -1  # the process group in the foreground of that terminal
     stack: int = 0  # where its stack begins: as its parent's, unless it has begun a program
@@ -59,6 +60,7 @@ def parse_stat(text: str) -> Stat | None:
             started=int(fields[19]),
             status=int(fields[49]) if len(fields) > 49 else 0,
             group=int(fields[2]),
+            session=int(fields[3]),
             terminal=int(fields[4]),
             foreground=int(fields[5]),
             stack=int(fields[25]) if len(fields) > 25 else 0,

@@ -46,6 +46,16 @@ class _Title(NamedTuple):
 LONGEST_NAME = 15  # bytes that the kernel keeps of a name (TASK_COMM_LEN, less its end)
 _LONGEST_TITLE = 40
 _ENGINE = "EngineCore"
+# Titles that are longer than the kernel's name of a process, without what may follow in them.
+_CUT_TITLES = {
+    title[:LONGEST_NAME]: name
+    for title, name in (
+        (f"VLLM::{_ENGINE}", _ENGINE),
+        ("VLLM::DPCoordinator", "DPCoordinator"),
+        ("sglang::detokenizer", "detokenizer"),
+        ("sglang::data_parallel_controller", "data parallel controller"),
+    )
+}
 _AT = r"(?P<at>(?:_?[A-Z]+\d+)*)"
 _TITLES = (
     _Title(re.compile(rf"VLLM::(?:Vllm)?Worker{_AT}$"), "Worker", True),
@@ -136,11 +146,13 @@ def _find_server_program(words: Sequence[str]) -> str:
 def name_server_process(words: Sequence[str], otherwise: str) -> str:
     """Return the name of a process in its server. Of any that is in none its title, where that is
     one word, or has a number at its end, and is longer than the name that the kernel keeps of it
-    (`otherwise`); else that.
+    (`otherwise`); else that. Of one that has died the kernel's name alone is left, without numbers.
     """
     found = find_server_process(words)
     if found is not None:
         return found.name
+    if not words and otherwise in _CUT_TITLES:
+        return _CUT_TITLES[otherwise]
     cut = len(otherwise) == LONGEST_NAME and len(words) == 1 and words[0].startswith(otherwise)
     title = words[0].strip() if cut else ""
     is_name = " " not in title or (len(title) <= _LONGEST_TITLE and _NUMBERED.search(title))

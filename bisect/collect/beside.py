@@ -31,6 +31,7 @@ from ..base.proc import list_pids, read_stat
 from ..base.process_facts import Look
 from ..base.process_roles import is_service
 from ..diagnosis.process.blocked_syscalls import (
+    SLEEP_CALLS,
     list_awaited_pids,
     list_clients,
     list_connected_pids,
@@ -39,9 +40,10 @@ from ..diagnosis.process.frames import runs_job_code
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.process.request_threads import put_request_thread_first
-from ..evidence.process import descendants, exit_code, walk_up, words_of
+from ..evidence.process import descendants, exit_code, runs_python, walk_up, words_of
 
 _DEEPEST = 16  # processes one above the other
+_MOMENT = 1.0  # seconds: who sleeps for so long at most looks again
 _MOST = 32  # processes that are looked at
 _OUTPUT = (1, 2)  # descriptors: standard output and error
 
@@ -73,6 +75,11 @@ class ProcessesBeside:
                     asked[pid] = rank
                 else:
                     self._strangers.add(pid)
+        for rank in _list_pollers(seen):
+            about = read_stat(rank)
+            parent = about.ppid if about is not None else 0
+            if parent not in known and parent not in asked and has_spawned(rank, parent):
+                asked[parent] = rank
         for rank in sorted({rank for rank, _ in seen}):
             for pid in (*_list_failed_siblings(rank), *_list_failed_starters(rank)):
                 if pid not in known and pid not in asked:
@@ -109,6 +116,22 @@ def _list_awaited(look: Look, is_alone: bool) -> frozenset[int]:
         own = (one.os_id for one in look.threads if one is not look.main and runs_job_code(one))
         return found.union(*(list_awaited_pids(look, tid) for tid in own if tid))
     return found
+
+
+def _list_pollers(seen: Iterable[tuple[int, Look]]) -> list[int]:
+    """Return the ranks where all of them, two at least, sleep for a moment, as who looks for
+    something again and again: who has started them may be to give it.
+    """
+    last = {look.pid: look for rank, look in seen if look.pid == rank}
+    calls = [one.kernel[0].syscall if one.kernel else None for one in last.values()]
+    sleeps = [
+        call is not None
+        and call.name in SLEEP_CALLS
+        and call.timeout is not None
+        and call.timeout <= _MOMENT
+        for call in calls
+    ]
+    return sorted(last) if len(sleeps) > 1 and all(sleeps) else []
 
 
 _NO_FAILURES = frozenset([None, 0, -signal.SIGTERM])
@@ -165,16 +188,21 @@ def _is_of_the_session_of(pid: int, rank: int) -> bool:
 
 
 def has_spawned(rank: int, pid: int) -> bool:
-    """Return whether process `pid` is the parent of `rank`, and has started it by multiprocessing:
-    a program of the job's, and no launcher.
+    """Return whether process `pid` is the parent of `rank`, and has started it by multiprocessing,
+    or by its own script once more: a program of the job's, and no launcher.
     """
     about = read_stat(rank)
     if about is None or about.ppid != pid:
         return False
     words, above = words_of(rank), words_of(pid)
     if has_title(words):  # it has overwritten its words (setproctitle)
-        return program(above) is not None and not has_launcher(above)
-    return starts_for_multiprocessing(words) or (bool(words) and words == above)
+        has_own = has_title(above) and runs_python(pid)
+        return (has_own or program(above) is not None) and not has_launcher(above)
+    if starts_for_multiprocessing(words) or (bool(words) and words == above):
+        return True
+    own, its = program(words), program(above)
+    is_same = own is not None and its is not None and words[own] == above[its]
+    return is_same and not (has_launcher(above) or starts_no_rank(above))
 
 
 def was_started_with(rank: int, pid: int) -> bool:

@@ -27,9 +27,9 @@ from ..base.process_facts import Frame, Look, waits_at_queue
 from ..base.rank_facts import CollectiveLog, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..diagnosis.process.actor_waits import put_job_thread_first, put_same_thread_first
-from ..diagnosis.process.helper_processes import keep_feeding_parents
 from ..diagnosis.process.process_snapshot import main_kernel
 from ..diagnosis.process.request_threads import put_stuck_request_first
+from ..diagnosis.process.request_waits import keep_feeding_parents
 from ..diagnosis.process.spin_waits import list_python_frames
 from ..diagnosis.process.time_limits import find_end_of_wait, find_who_waits, is_asleep, waits_anew
 from ..diagnosis.rank_connections import note_exchanges

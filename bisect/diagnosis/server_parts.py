@@ -22,8 +22,8 @@ from .call_site import find_call
 from .case import Case
 from .causes.workers import CHILD_DIED
 from .exit_words import describe_exit_status
-from .process.blocked_syscalls import POLL_CALLS, READ_CALLS
-from .process.frames import format_innermost_frame
+from .process.blocked_syscalls import CHILD_WAIT_CALLS, POLL_CALLS, READ_CALLS
+from .process.frames import format_innermost_frame, frame_owner
 from .process.helper_processes import (
     asks_its_cluster,
     find_dead_helper,
@@ -32,10 +32,12 @@ from .process.helper_processes import (
 )
 from .process.process_snapshot import merge_looks
 from .process.request_threads import waits_for_others
-from .proof_of_hang import waits_for_requests
+from .proof_of_hang import have_all_asked, waits_for_requests
 from .single_ranks import is_gone
+from .standing_ranks import look_in_one_place
 from .wait_graph import WaitGraph
 
+_FEWEST = 2  # ranks: of one alone that looks for something nothing tells who is to give it
 _LONGEST_CHAIN = 8  # edges from the part on
 
 
@@ -105,12 +107,15 @@ def blame_dead_helper(case: Case, verdict: Verdict) -> Verdict:
 
 def _waits_for_a_giver(case: Case, rank: RankId) -> bool:
     """Return whether a rank reads from a pipe of which no other living rank that is to blame has
-    the end, or waits for a semaphore of processes that nobody is known to have.
+    the end, waits for a semaphore of processes that nobody is known to have, or for what the
+    process that has started it is to send.
     """
     found = case.rank_waits.get(rank)
     if found is None or found.wait is None or found.view is None:
         return False
     wait, call = found.wait, found.view.call
+    if wait.kind == "socket" and wait.pid is not None and wait.pid == found.view.look.ppid:
+        return True
     if wait.kind == "pipe":
         return call is not None and call.name in READ_CALLS | POLL_CALLS
     futex = call.futex if call is not None else None
@@ -130,8 +135,12 @@ class _Part:
 def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part | None:
     """Return the one process besides the ranks that all culprits wait for."""
     awaited = {one.waits_for.pid if one.waits_for is not None else None for one in verdict.where}
+    if not verdict.ranks.culprit:
+        return _find_asked_starter(case)
     if len(awaited) != 1 or len(verdict.where) != len(verdict.ranks.culprit):
         return None
+    if awaited == {None}:
+        return _find_starter_of_pollers(case)
     (pid,) = awaited
     for facts in case.ranks:
         if pid in facts.beside:
@@ -146,6 +155,41 @@ def _find_awaited_part(case: Case, graph: WaitGraph, verdict: Verdict) -> _Part 
                     engine = _Part(facts.rank, looks, role.name, pid)
                     return _find_server_above(pid, facts, graph) or engine
                 return _find_titled_part(pid, case, graph) if role is None else None
+    return None
+
+
+def _find_asked_starter(case: Case) -> _Part | None:
+    """Return the process that has started all ranks and that all of them, two at least, have asked,
+    where it stands still and waits for nobody else: nothing is to come that it has not got.
+    """
+    for facts in case.ranks:
+        for looks in facts.children:
+            view = merge_looks(looks)
+            if view is None or view.running or looks[-1].pid not in facts.beside:
+                continue
+            if len(case.ranks) >= _FEWEST and have_all_asked(case.snapshot, [view.look]):
+                return _Part(facts.rank, looks, _name_role(view.look), view.look.pid)
+    return None
+
+
+def _find_starter_of_pollers(case: Case) -> _Part | None:
+    """Return the process that has started all living ranks, two at least, where these look for
+    something again and again in one place, and it stands in the job's own code itself: it is in
+    none of them, and who waits for the ends of its ranks hands them no work.
+    """
+    living = [facts for facts in case.ranks if not is_gone(facts)]
+    parents = {facts.looks[-1].ppid if facts.looks else 0 for facts in living}
+    if len(living) < _FEWEST or len(parents) != 1 or not look_in_one_place(case, living):
+        return None
+    (pid,) = parents
+    for facts in living:
+        looks = next((one for one in facts.children if one and one[-1].pid == pid), ())
+        view = merge_looks(looks)
+        if view is None or view.call_name in CHILD_WAIT_CALLS or waits_for_requests(view.look):
+            continue
+        inner = next((frame for frame in view.frames if not frame.native), None)
+        if inner is not None and frame_owner(inner, case.job.package) == "user":
+            return _Part(facts.rank, looks, _name_role(view.look), pid)
     return None
 
 

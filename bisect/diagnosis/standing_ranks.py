@@ -48,6 +48,8 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
         return None
     frames = job_frames(found.view.frames, case.job.package)
     wait = found.wait or Wait("itself", "")
+    if wait.kind == "itself" and _polls_there(facts, found.view.frames):
+        wait = Wait("sleep", "")
     if found.transfer is not None or wait.kind == "collective":
         call = found.place.removeprefix("collective ")
         call = found.transfer.call if found.transfer is not None else call
@@ -70,6 +72,18 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
         (f.file, f.name, with_lines and number > 0 and f.line) for number, f in enumerate(outer)
     )
     return StandingPlace(wait.kind, is_anonymous(wait), places)
+
+
+def _polls_there(facts: RankFacts, frames: Sequence[Frame]) -> bool:
+    """Return whether a rank that was mostly caught at work slept in the same functions at one look:
+    on a machine that has too much to do, who sleeps for a moment waits for a processor for longer.
+    """
+    functions = _name_functions([frame for frame in frames if not frame.native])
+    slept = [one.main for one in facts.looks if one.main is not None and is_asleep(one)]
+    return any(
+        _name_functions([frame for frame in one.frames if not frame.native]) == functions
+        for one in slept
+    )
 
 
 def find_few_in_ring(case: Case, candidates: Sequence[RankId]) -> tuple[RankId, ...]:

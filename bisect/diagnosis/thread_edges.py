@@ -25,11 +25,12 @@ from .process.frames import (
     unqualified_name,
 )
 from .process.process_snapshot import ProcessSnapshot, main_kernel
+from .process.thread_waits import runs_pool_task
 
 _TIME_LIMIT = 3  # which argument of futex() it is
 _OF_THREADS = ("futex", "lock", "thread", "gil")
 _THREADING = ("/threading.py", "<frozen threading>")
-_FUTURES, _POOL_OF_THREADS = "/concurrent/futures/_base.py", "/concurrent/futures/thread.py"
+_FUTURES = "/concurrent/futures/_base.py"
 _RUNS_THREAD = frozenset(["run", "_bootstrap_inner", "_bootstrap"])
 # Of Condition: whoever called it has no lock. An Event and a Barrier wait for a condition of their
 # own, by a wait() that calls another one.
@@ -225,12 +226,8 @@ def find_working_thread(look: Look, waits: Thread) -> Thread | None:
         f.file.endswith(_FUTURES) and unqualified_name(f.name) in _AWAITS_FUTURES for f in python
     ):
         return None
-    working = [t for t in look.threads if t is not waits and any(map(_runs_task, t.frames))]
+    working = [t for t in look.threads if t is not waits and runs_pool_task(t)]
     return working[0] if len(working) == 1 else None
-
-
-def _runs_task(frame: Frame) -> bool:
-    return frame.file.endswith(_POOL_OF_THREADS) and frame.name == "_WorkItem.run"
 
 
 def stands_inside(look: Look, lock: CodeLock, file: str) -> bool:

@@ -24,7 +24,7 @@ from ..base.proc import read_stat
 from ..base.process_roles import SERVER_NAMES, find_server_process, is_service
 from .descriptors import parse_socket_inode, read_links, read_sockets
 from .kernel import read_thread
-from .process import descendants, words_of
+from .process import descendants, runs_python, words_of
 from .source_tree import find_called_name, find_enclosing_nodes, parse_source, read_source
 from .stacks import read_stacks
 
@@ -328,10 +328,14 @@ def list_server_processes(ranks: Collection[int]) -> list[int]:
 
 
 def _servers_above(pid: int) -> Iterator[int]:
-    """Yield what has started a process of a server, up to the server itself: the last one."""
+    """Yield what has started a process of a server, up to the server itself: the last one. One that
+    has a session of its own, or that no Python has started, is a program, whatever its title is.
+    """
     for _ in range(_DEEPEST):
         about = read_stat(pid)
         if about is None or not about.comm.startswith(SERVER_NAMES) or about.ppid <= 1:
+            return
+        if about.session == pid or not runs_python(about.ppid):
             return
         role = find_server_process(words_of(pid))
         if role is None or not role.is_spawned:

@@ -234,7 +234,7 @@ class Inquiry:
                 ended, first = "busy", one
         inspection.remember_places()
         if ended and not await self._is_waiting_for_work(inspection):
-            await self._close(inspection, ended, first, settled.hung, why)
+            await self._close(inspection, ended, first, settled, why)
 
     async def _tell_from_work(self, inspection: Inspection, settled: RankClasses) -> RankClasses:
         """Return the ranks by what they do, where some that are late only burn CPU: native frames,
@@ -271,18 +271,23 @@ class Inquiry:
         inspection: Inspection,
         ended: Ended,
         first: clocks.Overdue,
-        hung: frozenset[RankId],
+        settled: RankClasses,
         why: str,
     ) -> None:
         """Take the last look, and close the job by it, unless it shows that a rank has got on, or
-        has ended, or waits for one that moves: what was seen before says nothing of it then.
+        has ended, or waits for one that moves: what was seen before says nothing of it then. Who
+        burns CPU and is in time may wait for others all the same, as in MPI: it is looked at too.
         """
         job = self.job
         member = job.members.by_rank[first.rank]
-        named = [m for m in job.members if m is member or m.rank in hung]
+        named = [m for m in job.members if m is member or m.rank in settled.hung]
+        spinners = [
+            m for m in job.members if m.rank in settled.busy and self._may_wait_by_spinning(m)
+        ]
         positions = [_position_of(m) for m in named]
         spun = ended != "busy" and bool(inspection.spinning())
-        await self._take_native_look(inspection, frozenset(m.rank for m in named))
+        looked_at = [*named, *spinners[:MOST_NATIVE_RANKS]]
+        await self._take_native_look(inspection, frozenset(m.rank for m in looked_at))
         if spun:
             await inspection.read_calls([member.rank for member in named])
         if find_job_end(job) or self._interrupted() or self._has_one_left(inspection):

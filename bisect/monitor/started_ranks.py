@@ -23,11 +23,13 @@ from ..base.launchers import BY_NAME, DIALECTS
 from ..base.process_facts import Look
 from ..base.rank_facts import JobFacts, RankFacts
 from ..diagnosis.process.blocked_syscalls import (
+    CHILD_WAIT_CALLS,
+    list_awaited_pids,
     list_connected_pids,
 )
 from ..diagnosis.process.helper_processes import has_failed
 from ..diagnosis.process.pipe_writers import reads_words_of
-from ..diagnosis.process.process_snapshot import find_descendants, merge_looks
+from ..diagnosis.process.process_snapshot import find_descendants, main_kernel, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
 from ..diagnosis.snapshot import Snapshot
@@ -111,23 +113,51 @@ def take_spawned_ranks(
     if not ranks:
         return job, seen
     numbers = tuple(facts.rank for facts in ranks if isinstance(facts.rank, int))
-    ranks = [_add_failed_siblings(ranks[0], program), *ranks[1:]]
+    ranks = [_add_what_is_around(ranks, program), *ranks[1:]]
     return replace(job, world_size=len(ranks), local_ranks=numbers), Snapshot(ranks)
 
 
-def _add_failed_siblings(rank: RankFacts, program: RankFacts) -> RankFacts:
-    """Return a rank that a program has started, with what that has started besides and that has
-    failed, as processes beside it.
+def _add_what_is_around(ranks: Sequence[RankFacts], program: RankFacts) -> RankFacts:
+    """Return the first of the ranks that a program has started, with what is around them as
+    processes beside it: what that program has started besides and that has failed, what stands
+    between it and the ranks (an engine above its workers), and itself where a rank waits for it.
     """
-    pids = {rank.pid, *(looks[-1].pid for looks in rank.children if looks)}
-    failed = [
-        looks
-        for looks in program.children
-        if looks and has_failed(looks[-1])
-        if looks[-1].ppid == program.pid and looks[-1].pid not in pids
-    ]
-    beside = tuple(sorted({*rank.beside, *(looks[-1].pid for looks in failed)}))
-    return replace(rank, children=(*rank.children, *failed), beside=beside)
+    rank = ranks[0]
+    inside = {one.pid for one in ranks} | {
+        looks[-1].pid for one in ranks for looks in one.children if looks
+    }
+    family = {looks[-1].pid: looks for looks in program.children if looks}
+    chosen = {
+        pid: looks
+        for pid, looks in family.items()
+        if has_failed(looks[-1]) and looks[-1].ppid == program.pid
+    }
+    starter = rank.looks[-1].ppid
+    while starter in family and starter not in chosen:
+        chosen[starter] = family[starter]
+        starter = family[starter][-1].ppid
+    if program.looks and _is_asked_by(program.looks[-1], ranks):
+        chosen[program.looks[-1].pid] = program.looks
+    added = {pid: looks for pid, looks in chosen.items() if pid not in inside}
+    beside = tuple(sorted({*rank.beside, *added}))
+    return replace(rank, children=(*rank.children, *added.values()), beside=beside)
+
+
+def _is_asked_by(program: Look, ranks: Sequence[RankFacts]) -> bool:
+    """Return whether a rank waits for what a program is to send over a connection to an address,
+    and that does not only wait for the ends of its ranks: it has the other end of each of their
+    pipes all the same.
+    """
+    task = main_kernel(program)
+    call = task.syscall if task is not None else None
+    if call is None or call.name in CHILD_WAIT_CALLS:
+        return False
+    waiting = [one.looks[-1] for one in ranks if program.pid in list_awaited_pids(one.looks[-1])]
+    return any(
+        program.pid in socket.peer_pids and bool(socket.peer or socket.local)
+        for look in waiting
+        for socket in look.sockets
+    )
 
 
 def take_ranks_of_group(job: JobFacts, seen: Snapshot) -> tuple[JobFacts, Snapshot]:
@@ -273,9 +303,12 @@ def _number(members: Sequence[tuple[Sequence[Look], RankLocals]]) -> tuple[int, 
 
 
 def _make_rank(program: RankFacts, looks: Sequence[Look], number: int) -> RankFacts:
-    pid = looks[-1].pid
+    pid, has_ended = looks[-1].pid, looks[-1].state in ("Z", "X")
     return replace(
         program,
+        alive=not has_ended,
+        left=has_ended,
+        status=looks[-1].status if has_ended else None,
         rank=number,
         local_rank=number,
         pid=pid,

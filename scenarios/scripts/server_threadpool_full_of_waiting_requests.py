@@ -86,6 +86,9 @@ if __name__ == "__main__":
 # after = [""]
 # own_code = true
 # calls = ['run', 'generate', 'wait', 'uvicorn', 'urlopen']
-# causes = ["pool-waits-for-itself", "thread-stuck", "server-asks-itself", "deadlock", "event-loop"]
+# causes = [
+#   "request-threads-full", "pool-waits-for-itself", "thread-stuck", "server-asks-itself",
+#   "deadlock", "event-loop",
+# ]
 # says = ['generate|thread|127\.0\.0\.1:\d+']
 # ///

@@ -305,6 +305,15 @@ def test_who_only_waits_for_ranks_that_it_has_started_is_none_of_them(call: str)
     assert {rank.world for rank in found} == {3}
 
 
+def test_nor_is_who_works_and_has_the_last_of_their_numbers_left_of_its_loop() -> None:
+    """Taken for rank 1 of two, the engine hid its workers, and rank 0 was said not to be there."""
+    processes = table(process(100), *(process(pid, 100) for pid in (101, 102)))
+    engine = waits_for(100, "", 1)
+    looks = {100: engine, 101: told(0, 101), 102: told(1, 102)}
+    found = read_ranks_from_stacks(processes, looks)
+    assert {rank.pid: rank.number for rank in found} == {101: 0, 102: 1}
+
+
 def test_who_waits_for_the_word_of_one_of_its_ranks_is_none_of_them() -> None:
     """An engine that reads the ready pipe of its first worker."""
     processes = table(process(100), *(process(pid, 100) for pid in (101, 102)))

@@ -56,6 +56,15 @@ def test_what_has_started_the_server_as_another_program_is_no_part_of_it() -> No
     assert job.launchers == (100, 110)
 
 
+def test_a_server_with_a_title_is_no_part_of_the_program_that_has_started_it_in_a_session() -> None:
+    harness = process(90, 1, "python", "bench.py")
+    server = replace(titled(100, 90, "VLLM::APIServer"), session=100)
+    engine = replace(titled(110, 100, "VLLM::EngineCore"), session=100)
+    processes = table(harness, server, engine, titled(120, 110, "VLLM::Worker_TP0"))
+    (job,) = group_ranks(processes, ranks_of(processes))
+    assert job.launchers == (100, 110)
+
+
 def test_a_worker_that_died_is_counted() -> None:
     dead = titled(121, 110, "VLLM::Worker_TP1", state="Z")
     (only,) = ranks_of(vllm(titled(120, 110, "VLLM::Worker_TP0"), dead))

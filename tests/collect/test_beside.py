@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hangbisect.base.process_facts import Descriptor, Kernel, Look, Socket, Syscall, Thread
@@ -301,6 +302,51 @@ def test_who_gave_itself_a_title_was_started_by_the_program_above_it(tmp_path: P
             child = int(parent.stdout.readline())
             until = time.monotonic() + 20
             while "engine::Core_DP1" not in words_of(child) and time.monotonic() < until:
+                time.sleep(0.02)
+            assert has_spawned(child, parent.pid) is expected, name
+            parent.stdin.close()
+
+
+def test_who_has_started_ranks_that_all_look_for_something_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be the one that is to give it."""
+    found: dict[float, dict[int, int]] = {}
+    monkeypatch.setattr("hangbisect.collect.beside.has_spawned", lambda rank, pid: pid == 70)
+    monkeypatch.setattr(
+        "hangbisect.collect.beside.read_stat", lambda pid: SimpleNamespace(ppid=70, state="S")
+    )
+    monkeypatch.setattr("hangbisect.collect.beside._list_failed_siblings", lambda rank: [])
+    monkeypatch.setattr("hangbisect.collect.beside._list_failed_starters", lambda rank: [])
+    for seconds in (0.004, 30.0):
+        syscall = Syscall(230, "clock_nanosleep", (), timeout=seconds)
+        looks = [
+            replace(look("read train.py:9", pid=pid), kernel=(Kernel(pid, "p", "S", "", syscall),))
+            for pid in (101, 102)
+        ]
+        seen = [(one.pid, one) for one in looks]
+        found[seconds] = ProcessesBeside().find(seen, {101, 102})
+    assert found == {0.004: {70: 101}, 30.0: {}}
+
+
+def test_so_was_what_runs_its_own_script_once_more(tmp_path: Path) -> None:
+    again = "import subprocess, sys\n"
+    again += "if len(sys.argv) > 1: sys.exit(len(sys.stdin.read()))\n"
+    again += "words = [sys.executable, *sys.argv, 'trainer']\n"
+    again += "one = subprocess.Popen(words, stdin=subprocess.PIPE); print(one.pid, flush=True)\n"
+    again += "sys.stdin.read()\n"
+    for name, expected in (("serve.py", True), ("torchrun", False)):
+        script = tmp_path / name
+        script.write_text(again)
+        words = [sys.executable, str(script)]
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as parent:
+            assert parent.stdout is not None
+            assert parent.stdin is not None
+            child = int(parent.stdout.readline())
+            until = time.monotonic() + 20
+            while "trainer" not in words_of(child) and time.monotonic() < until:
                 time.sleep(0.02)
             assert has_spawned(child, parent.pid) is expected, name
             parent.stdin.close()

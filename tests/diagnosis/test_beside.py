@@ -20,7 +20,7 @@ from hangbisect.base.process_facts import (
 )
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
-from hangbisect.diagnosis.process.helper_processes import keep_feeding_parents
+from hangbisect.diagnosis.process.request_waits import keep_feeding_parents
 from hangbisect.diagnosis.snapshot import Snapshot
 from hangbisect.diagnosis.verdict import judge_snapshot
 
@@ -387,6 +387,20 @@ def test_a_parent_that_waits_for_the_ends_of_the_ranks_is_none_of_the_story() ->
     assert verdict.ranks.culprit == (1,)
 
 
+def test_a_parent_is_kept_that_a_rank_has_asked_at_a_port_or_that_looks_for_something() -> None:
+    listens = Socket(3, "tcp", "127.0.0.1:8080", "", "LISTEN")
+    loop = "BaseEventLoop._run_once STD/asyncio/base_events.py:1884"
+    server = replace(look(loop, pid=PARENT, ppid=1, call="epoll_wait"), sockets=(listens,))
+    asked = Socket(6, "tcp", "127.0.0.1:40", "127.0.0.1:8080", "ESTABLISHED", peer_pids=(PARENT,))
+    asks = look("train train.py:9", call="recvfrom", ppid=PARENT, sockets=(asked,))
+    polls = look("write train.py:9", pid=PARENT, ppid=1, call="clock_nanosleep")
+    for parent, sockets, kept in ((server, (asked,), True), (server, (), False), (polls, (), True)):
+        one = replace(asks, sockets=sockets)
+        fed = rank(0, one, children=((parent,),), beside=(PARENT,))
+        (found,) = keep_feeding_parents([fed])
+        assert (found.beside == (PARENT,)) is kept
+
+
 def unix(inode: int, other: int, local: str = "", peer: str = "") -> Descriptor:
     """A connection over a Unix socket, which both ends call by the path of the one that listens."""
     socket = Socket(inode, "unix", local, peer, "ESTABLISHED", peer_pids=(other,))
@@ -482,6 +496,23 @@ def test_what_had_started_the_ranks_is_to_blame_where_it_was_killed_above_them()
     assert above.cause.id == "child-died"
     assert above.where[0].ended == "ended by SIGKILL"
     assert UnknownRank("n01", 95) not in (*younger.ranks.culprit, *of_another.ranks.culprit)
+
+
+def test_a_dead_helper_is_to_blame_where_the_ranks_wait_for_who_has_started_both() -> None:
+    """It was seen with what the server consists of, and not as a process beside the ranks."""
+    connected = Socket(7, "unix", peer="/tmp/q", state="ESTABLISHED", peer_pids=(70,))
+    end = Descriptor(5, "socket", "socket:[7]", socket=connected)
+    waits = look("schedule train.py:31", call="recvfrom", descriptors=(end,), ppid=70)
+    starter = look("generate train.py:60", pid=70, ppid=3, call="epoll_wait")
+    for dead, is_named in ((died(-9), True), (died(0), False)):
+        around = ((dead,), (starter,))
+        first = rank(0, waits, waits, environment={}, children=around)
+        verdict, _ = judge_snapshot(job(world=1, pipeline=""), Snapshot([first]))
+        named = UnknownRank("n01", 95) in verdict.ranks.culprit
+        assert named is is_named
+        if is_named:
+            assert verdict.cause is not None
+            assert verdict.cause.id == "child-died"
 
 
 def test_a_helper_that_ended_well_or_is_anothers_or_lives_is_not_to_blame() -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hangbisect.base.process_facts import AsyncTask, Descriptor, Look, Socket
+from hangbisect.base.process_facts import (
+    AsyncTask,
+    Descriptor,
+    Kernel,
+    Look,
+    Socket,
+    Syscall,
+    Thread,
+)
 from hangbisect.base.rank_history import SILENT
 from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.snapshot import Snapshot
@@ -234,3 +242,41 @@ def test_a_loop_that_has_stopped_to_read_its_child_waits_for_that() -> None:
         assert found.kind == kind
     causes = causes_of((job(), [rank(0, loop(), children=((child,),)), held(1)]))
     assert next(iter(causes)) == "pipe-unread"
+
+
+IN_A_POOL = (
+    "Connection._recv STD/multiprocessing/connection.py:395",
+    "_WorkItem.run STD/concurrent/futures/thread.py:58",
+    "_worker STD/concurrent/futures/thread.py:83",
+)
+
+
+def hands_over(child: Look, frames: tuple[str, ...] = IN_A_POOL) -> tuple[Look, Look]:
+    """A loop that hears itself alone, and a thread of it that reads from a child."""
+    end = Descriptor(9, "pipe", "pipe:[44]", other_ends=(child.pid,))
+    read = Kernel(150, "python", "S", "pipe_read", Syscall(0, "read", (9,), descriptors=(end,)))
+    one = loop()
+    threads = (*one.threads, Thread(150, "asyncio_0", False, False, stack(*frames)))
+    return replace(one, threads=threads, kernel=(*one.kernel, read)), child
+
+
+def test_a_loop_waits_for_the_child_for_which_a_thread_of_its_pool_waits() -> None:
+    sleeps = look("bind train.py:30", pid=300, ppid=100, call="clock_nanosleep", name="engine")
+    one, child = hands_over(sleeps)
+    facts = rank(0, one, children=((child,),))
+    found = Snapshot([facts]).waits[0]
+    assert found is not None
+    assert (found.pid, found.process) == (300, "engine")
+    assert "bind (train.py:30), in an event loop" in found.detail
+    assert "event-loop" not in causes_of((job(), [facts, held(1)]))
+
+
+def test_it_does_not_where_that_waits_for_the_loop_in_turn_or_no_pool_has_the_thread() -> None:
+    end = Descriptor(4, "pipe", "pipe:[45]", other_ends=(100,))
+    asks = look("serve train.py:9", pid=300, ppid=100, call="read", descriptors=(end,))
+    still = replace(asks, kernel=look("f train.py:1", pid=300).kernel)
+    for child, frames in ((asks, IN_A_POOL), (still, ("read train.py:3",))):
+        one, child = hands_over(child, frames)
+        found = Snapshot([rank(0, one, children=((child,),))]).waits[0]
+        assert found is not None
+        assert found.kind == "itself"

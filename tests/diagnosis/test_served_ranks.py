@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hangbisect.base.checkpoints import UserStep
-from hangbisect.base.identity import ProcessId
+from hangbisect.base.identity import ProcessId, UnknownRank
 from hangbisect.base.process_facts import Descriptor, Look, Socket, Thread
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
@@ -280,6 +280,16 @@ def serves(timeout: float | None) -> Look:
     assert task.syscall is not None
     kernel = (replace(task, syscall=replace(task.syscall, timeout=timeout)),)
     return replace(one, kernel=kernel, sockets=(listens,))
+
+
+def test_who_started_them_is_named_where_it_is_looked_at_and_waits_for_nobody_else() -> None:
+    for server, is_named in ((serves(3630.0), True), (serves(5.0), False)):
+        starter = replace(server, command=("python", "train.py", "8080"), ppid=7)
+        first = replace(rank(0, asks_starter(1)), children=((starter,),), beside=(50,))
+        ranks = [first, rank(1, asks_starter(1)), rank(2, asks_starter(3))]
+        found = judge_job(job("still", world=3, pipeline=""), ranks)
+        assert found.ranks.culprit == ((UnknownRank("n01", 50),) if is_named else ())
+        assert found.ranks.waiting == (0, 1, 2)
 
 
 def test_a_server_that_all_ranks_have_asked_does_not_wait_for_work() -> None:

@@ -75,6 +75,50 @@ def test_a_helper_of_a_rank_that_is_no_server_is_its_ranks() -> None:
     assert verdict.ranks.culprit == (0,)
 
 
+def looks_again(number: int, line: int = 42) -> RankFacts:
+    """A worker that looks at a flag in shared memory again and again."""
+    one = look(
+        f"Ring.read train.py:{line}",
+        "work train.py:53",
+        call="clock_nanosleep",
+        command=(f"Serve::worker_{number}",),
+        ppid=ENGINE,
+    )
+    return rank(number, one, one, one)
+
+
+def judge_pollers(engine: Look, *lines: int) -> Verdict:
+    first, *others = (looks_again(n, line) for n, line in enumerate(lines))
+    ranks = [replace(first, children=((engine,) * 3,)), *others]
+    return judge_snapshot(JobFacts(ended="still", world_size=len(ranks)), Snapshot(ranks))[0]
+
+
+def test_who_has_started_ranks_that_all_look_for_something_is_named() -> None:
+    writes = look(
+        "Ring.write train.py:30",
+        "run_engine train.py:66",
+        pid=ENGINE,
+        ppid=80,
+        call="clock_nanosleep",
+        command=("Serve::engine",),
+    )
+    verdict = judge_pollers(writes, 42, 42, 42)
+    assert verdict.ranks.culprit == (UnknownRank("n01", ENGINE),)
+    assert verdict.ranks.waiting == (0, 1, 2)
+    first, second, *others = (looks_again(n) for n in range(3))
+    busy = replace(second.looks[0], state="R", kernel=(Kernel(101, "python", "R", "", None),))
+    second = replace(second, looks=(second.looks[0], busy, busy))
+    ranks = [replace(first, children=((writes,) * 3,)), second, *others]
+    verdict, _ = judge_snapshot(JobFacts(ended="still", world_size=3), Snapshot(ranks))
+    assert verdict.ranks.culprit == (UnknownRank("n01", ENGINE),), "it waited for a processor"
+    joins = look(
+        "Popen.poll STD/multiprocessing/popen_fork.py:27", pid=ENGINE, ppid=80, call="wait4"
+    )
+    in_library = look("Poller.wait SP/poller/x.py:3", pid=ENGINE, ppid=80, call="clock_nanosleep")
+    for other in (joins, in_library):
+        assert UnknownRank("n01", ENGINE) not in judge_pollers(other, 42, 42, 42).ranks.culprit
+
+
 def test_a_rank_whose_number_nobody_knows_goes_by_its_own_title() -> None:
     """Of any other one the words that started it say nothing of which it is."""
     titled = waits_for_the_engine(0)

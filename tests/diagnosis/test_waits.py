@@ -73,6 +73,19 @@ def test_the_store_is_known_by_its_port_or_by_the_launcher_at_its_other_end() ->
     assert waits(agents).kind == "store"
 
 
+def test_a_client_of_another_library_in_c_asks_no_store_of_its_parent() -> None:
+    served = silent_peer("h:5000", peer_pids=(1,), peer_names=("python",))
+    frames = "_UnaryUnaryMultiCallable._blocking SP/grpc/_channel.py:1152", "register train.py:35"
+    asks = look(*frames, call="poll", descriptors=(served,), ppid=1)
+    assert waits(asks).kind == "socket"
+
+
+def test_of_two_looks_that_caught_it_asleep_the_one_that_tells_a_call_is_shown() -> None:
+    sleeps = look("read train.py:42", call="clock_nanosleep")
+    between = replace(look("read train.py:42", call=""), at=103.0)
+    assert waits(sleeps, between).kind == "sleep"
+
+
 def test_what_a_launcher_serves_besides_is_not_the_store() -> None:
     """A launcher may serve anything, a mirror of the hub for example: torchrun's agent has its
     store at MASTER_PORT, and says so to each rank (elastic/agent/server/local_elastic_agent.py).

@@ -364,3 +364,22 @@ def test_nobody_without_a_gpu_is_paused_for_it(judged: list[int]) -> None:
     looks = Spins(made, {0, 1}, gpus=False)
     ask(made, looks)
     assert (judged, looks.paused) == ([], [])
+
+
+class SpinsBeside(Spins):
+    """Looks at a rank that burns CPU beside one that stands still."""
+
+    async def look(self, **how: Any) -> None:
+        self.paused.append(how.get("native", frozenset()))
+
+
+def test_who_burns_cpu_in_time_is_asked_before_another_one_is_judged(judged: list[int]) -> None:
+    """It may wait in MPI for the one that stands still."""
+    made = _late()
+    made.place = {"launcher": "mpirun"}
+    say(made.members, 0, {"t": "enter", "n": 4, "at": time.monotonic()})
+    looks = SpinsBeside(made, set(), gpus=False)
+    looks.classes = RankClasses(frozenset(), frozenset({0}), frozenset(), frozenset({1}))
+    ask(made, looks, rank=1)
+    assert judged == [1]
+    assert looks.paused == [{0, 1}]

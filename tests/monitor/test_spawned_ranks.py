@@ -356,6 +356,44 @@ def test_what_the_program_has_started_besides_and_failed_is_beside_its_ranks() -
     assert 205 in [looks[-1].pid for looks in first.children]
 
 
+def test_one_of_the_ranks_that_has_ended_is_gone_with_its_status() -> None:
+    """It had a number as its fellows have one: that which is left."""
+    ended = replace(
+        look(pid=108, ppid=MAIN, state="Z", call="", rung="proc", status=0), is_forked=True
+    )
+    ranks = taken(program(in_barrier(107, 0), ended, in_barrier(109, 2)))[1].ranks
+    assert [(one.alive, one.left, one.status) for one in ranks] == [
+        *[(True, False, None), (False, True, 0), (True, False, None)]
+    ]
+
+
+def test_what_stands_between_the_program_and_its_ranks_is_beside_them() -> None:
+    engine = spawned(105, None, "write train.py:33", call="clock_nanosleep")
+    workers = [in_barrier(106 + n, n, ppid=105) for n in (0, 1)]
+    first, second = taken(program(engine, *workers))[1].ranks
+    assert (first.beside, second.beside) == ((105,), ())
+    assert 105 in [looks[-1].pid for looks in first.children]
+
+
+def test_so_is_the_program_itself_where_a_rank_waits_for_it_over_a_connection() -> None:
+    """One that waits for the ends of its ranks has an end of each of their pipes as well."""
+    end = Descriptor(3, "pipe", "pipe:[7]", other_ends=(MAIN,))
+    connected = Socket(7, "unix", peer="/tmp/q", state="ESTABLISHED", peer_pids=(MAIN,))
+    over = Descriptor(5, "socket", "socket:[7]", socket=connected)
+    hears = look("serve train.py:40", call="clock_nanosleep")
+    for starts, one, expected in (
+        (hears, over, (MAIN,)),
+        (hears, end, ()),
+        (None, over, ()),
+    ):
+        sockets = (one.socket,) if one.socket is not None else ()
+        asks_it = spawned(
+            108, 1, "train train.py:23", call="read", descriptors=(one,), sockets=sockets
+        )
+        first, _ = taken(program(in_barrier(107, 0), asks_it, starts=starts))[1].ranks
+        assert first.beside == expected
+
+
 def numbered(pid: int, words: str, *frames: str, **more: Any) -> Look:
     """A program that the script has started, with its number among its arguments."""
     found = look(*(frames or ("meet worker.py:9",)), pid=pid, ppid=MAIN, **more)

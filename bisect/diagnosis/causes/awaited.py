@@ -196,6 +196,17 @@ def _child_stands_still(scene: Scene) -> Found | None:
     return Found(words, {"there": where})
 
 
+def _it_waits_where_another_died(scene: Scene) -> Found | None:
+    """That process only waits for a message of the job's, and another child has died of an error:
+    what it waits for may be of that one.
+    """
+    view, died = _child(scene), a_child_died(scene)
+    if view is None or died is None:
+        return None
+    awaited = list_awaited_pids(view.look)
+    return died if awaited and awaited <= scene.job_pids else None
+
+
 def _find_rank_below(scene: Scene, view: ProcessSnapshot) -> ProcessSnapshot | None:
     """Return the rank of a job inside of the job, whose launcher `view` is, that stands still and
     waits for no other one of them; None for any other process, or if several may be meant.
@@ -398,6 +409,7 @@ CAUSES = (
             need(_child_stands_still, 0.45),
             unless(parent_waits_for_workers),
             unless(_awaits_an_idle_actor),
+            unless(_it_waits_where_another_died),
             unless(asks_a_manager),
             unless(in_wandb),
         ),

@@ -6,17 +6,19 @@ from ...base.process_facts import Socket, Thread, list_queue_sockets
 from ...base.process_roles import find_actor
 from ...base.words import format_count
 from ..process.blocked_syscalls import POLL_CALLS
-from ..process.frames import format_frame, frame_owner
+from ..process.frames import format_frame, frame_owner, unqualified_name
 from ..process.helper_processes import find_unread_child
 from ..process.loop_waits import describe_tasks
 from ..process.request_threads import is_of_a_client, list_unanswered_clients
+from ..process.thread_waits import is_of_anyio, runs_pool_task
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
-from .signs import format_place
+from .signs import a_child_died, format_place
 from .threads import RESULT, find_side_threads, no_other_thread_works
 
 _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
 _TAKES_RESULTS = (r"concurrent/futures/process\.py", "process_result_item|run")
 _CALLS_BACK = (r"concurrent/futures/_base\.py", "_invoke_callbacks")
+_THREADING = ("/threading.py", "<frozen threading>")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SHORT = 5.0  # seconds: what sleeps for less looks again and again
 _SELECTS = r"/selectors\.py"
@@ -122,9 +124,11 @@ def _in_an_event_loop(scene: Scene) -> Found | None:
 
 def _list_waiting_clients(scene: Scene) -> list[Socket]:
     """Return the connections of clients that wait for their answers, of a server: ranks send to one
-    another, and hear by the same port from those that have not come.
+    another, and hear by the same port from those that have not come; what stands behind a rank
+    (`relatives`) is none.
     """
-    if scene.view is None or scene.job.world_size >= _FEWEST_PEERS:
+    is_peer = scene.job.world_size >= _FEWEST_PEERS and not scene.relatives
+    if scene.view is None or is_peer:
         return []
     return list_unanswered_clients([scene.view.look])
 
@@ -187,6 +191,59 @@ def _awaits_an_actor(scene: Scene) -> Found | None:
     return Found(f"it awaits {name}") if name else None
 
 
+def _list_pool_threads(scene: Scene) -> list[Thread]:
+    """Return the threads of pools that run a task, where no thread of a pool is without one."""
+    threads = (
+        [one for one in scene.view.threads if one is not scene.view.main] if scene.view else []
+    )
+    pool = [t for t in threads if find_frame(t.frames, *_POOL_THREAD) or is_of_anyio(t)]
+    return pool if all(map(runs_pool_task, pool)) else []
+
+
+def _its_threads_wait_to_be_told(scene: Scene) -> Found | None:
+    """Every thread of the pool that answers requests waits in the job's own code for a condition or
+    an event.
+    """
+    pool = _list_pool_threads(scene)
+    places = []
+    for thread in pool:
+        python = [frame for frame in thread.frames if not frame.native]
+        own = next((n for n, f in enumerate(python) if frame_owner(f, "") == "user"), 0)
+        inside = python[:own]
+        if not inside or not all(f.file.endswith(_THREADING) for f in inside):
+            return None
+        if not any(unqualified_name(f.name).startswith("wait") for f in inside):
+            return None
+        places.append(format_frame(python[own]))
+    if not places:
+        return None
+    values = {"count": format_count(len(pool), "thread"), "place": places[0]}
+    return Found(f"{values['count']} of its pool, all that it has, wait in {places[0]}", values)
+
+
+def _more_ask_than_it_has_threads(scene: Scene) -> Found | None:
+    """More clients are connected to the port at which it listens than the pool has threads."""
+    look = scene.view.look if scene.view is not None else None
+    if look is None:
+        return None
+    taken = [
+        one for one in look.sockets if one.state == "ESTABLISHED" and is_of_a_client(one, look)
+    ]
+    clients, threads = len({one.peer for one in taken}), len(_list_pool_threads(scene))
+    return Found(f"{clients} clients are connected to it") if clients > threads else None
+
+
+def _its_thread_waits_for_a_child(scene: Scene) -> Found | None:
+    """A thread of a pool, to which the loop has handed a call, waits for a child."""
+    wait, view = scene.verdict.waits_for, scene.view
+    child = next((one for one in scene.children if wait and one.pid == wait.pid), None)
+    if view is None or wait is None or child is None or wait.kind == "itself":
+        return None
+    at_work = (one for one in view.threads if one is not view.main and runs_pool_task(one))
+    name = next((one.name for one in at_work), None)
+    return None if name is None else Found(f"{name} waits for {child.name} ({child.pid})")
+
+
 def _its_child_waits_to_be_read(scene: Scene) -> Found | None:
     """A child waits to write into what the loop has stopped to read."""
     family = [(look,) for look in scene.children]
@@ -211,6 +268,22 @@ CAUSES = (
         ),
     ),
     KnownCause(
+        id="request-threads-full",
+        title="all threads that answer requests wait for a request that finds none",
+        signs=(
+            need(_its_threads_wait_to_be_told, 0.5),
+            need(_more_ask_than_it_has_threads, 0.45),
+        ),
+        why="Its pool has {count}, and each waits in {place} until it is told something. Who is to "
+        "tell it asks by the same pool most likely: that request is in the queue.",
+        avoid=(
+            "more threads than requests that may wait at once (max_workers=...)",
+            "answer at once, and let clients ask again; or grpc.aio, whose handlers await",
+            "a time limit for the wait in the handler: an error in place of silence",
+        ),
+        references=("https://grpc.io/docs/guides/performance/#python",),
+    ),
+    KnownCause(
         id="event-loop",
         title="an event loop waits for something that nobody will do",
         signs=(
@@ -219,6 +292,8 @@ CAUSES = (
             also(no_other_thread_works, 0.4),
             also(_its_tasks_await, 0.3),
             unless(_its_child_waits_to_be_read),
+            unless(_its_thread_waits_for_a_child),
+            unless(a_child_died),
             unless(_awaits_an_actor),
         ),
         why="Nothing is to come from outside that could wake the loop that runs {place}: what it "

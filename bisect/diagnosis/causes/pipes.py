@@ -250,9 +250,16 @@ def _waits_to_be_called(scene: Scene) -> Found | None:
 
 
 def _a_process_of_the_server_died(scene: Scene) -> Found | None:
-    """It is a server, one of whose processes has died of an error: an answer may wait for it."""
-    serves = scene.view is not None and waits_for_requests(scene.view.look)
-    return a_child_died(scene) if serves else None
+    """It is a server, or hears one over a message queue, one of whose processes has died of an
+    error: an answer may wait for it.
+    """
+    view = scene.view
+    if view is None:
+        return None
+    died = a_child_died(scene) if waits_for_requests(view.look) else None
+    if died is None and waits_at_queue(view.call, view.look.kernel):
+        return a_helper_died(scene)
+    return died
 
 
 def _is_missed_in_a_collective(scene: Scene) -> Found | None:

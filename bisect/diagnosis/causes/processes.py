@@ -12,6 +12,7 @@ from ..exit_words import describe_exit_status
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need, unless
 from .signs import (
+    a_helper_died,
     find_blocked_processes,
     format_owner,
     format_place,
@@ -64,6 +65,15 @@ def ends_again_and_again(scene: Scene) -> Found | None:
         "where": one.file or "what it printed",
     }
     return Found(f"{name} ended {one.times} times within {span}{how}", values)
+
+
+def waits_for_its_starter(scene: Scene) -> bool:
+    """Return whether the rank waits for what the process that has started it is to send, and what
+    has died was started by that one.
+    """
+    wait, view = scene.verdict.waits_for, scene.view
+    is_starter = wait is not None and view is not None and wait.pid == view.look.ppid
+    return is_starter and a_helper_died(scene) is not None
 
 
 def _its_log_says_why(scene: Scene) -> Found | None:

@@ -21,7 +21,7 @@ from ..process.process_snapshot import ProcessSnapshot
 from ..process.public_calls import find_group_wait
 from ..proof_of_hang import waits_for_requests
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
-from .processes import ends_again_and_again
+from .processes import ends_again_and_again, waits_for_its_starter
 from .signs import (
     a_child_died,
     a_helper_died,
@@ -250,15 +250,14 @@ _INSIDE = frozenset(["itself", "pipe", "thread", "futex", "lock", "process", "un
 
 
 def _waits_inside(scene: Scene) -> Found | None:
-    """The rank waits for nothing outside of it (another rank, a server, a long sleep), takes
-    connections itself, or waits at a queue to which nobody is connected.
-    """
+    """The rank waits for nothing outside, for whoever connects, or for its starter."""
     wait, view = scene.verdict.waits_for, scene.view
     if view is None or view.running or wait is None:
         return None
     is_alone = _nobody_has_connected(scene) is not None
     polls = wait.kind == "sleep" and pauses_again_and_again(scene) is not None
-    if not (wait.kind in _INSIDE or is_alone or polls or waits_for_requests(view.look)):
+    is_idle = waits_for_requests(view.look) or waits_for_its_starter(scene)
+    if not (wait.kind in _INSIDE or is_alone or polls or is_idle):
         return None
     frame = innermost_python_frame(view.frames)
     where = format_frame(frame) if frame is not None else view.call_name

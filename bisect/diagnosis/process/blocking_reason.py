@@ -44,12 +44,13 @@ from .blocked_syscalls import (
     find_queue_wait,
     format_others,
     is_for_client,
+    list_awaited_pids,
     list_readers,
     make_socket_wait,
     read_wanted_child,
     waits_for_children,
 )
-from .frames import format_innermost_frame
+from .frames import format_innermost_frame, frame_owner
 from .helper_processes import (
     find_fork_server,
     find_giver,
@@ -65,10 +66,16 @@ from .loop_waits import (
     runs_event_loop,
 )
 from .pipe_writers import choose_awaited, list_ends_among
-from .process_snapshot import ProcessSnapshot, ProcessTable, find_descendants, merge_looks
+from .process_snapshot import (
+    ProcessSnapshot,
+    ProcessTable,
+    find_descendants,
+    merge_looks,
+    put_thread_first,
+)
 from .public_calls import awaits_server_of_store, find_group_wait
 from .spin_waits import find_gpu_call, find_gpu_line
-from .thread_waits import find_futex_wait, find_gil_wait
+from .thread_waits import find_futex_wait, find_gil_wait, runs_pool_task
 
 _PYTHON_SOCKETS = re.compile(r"/python\d[^/]*/(?:socket|ssl|http/client|asyncio/\w+)\.py$")
 _STARTED_APART = 60.0  # seconds by which the ranks of a job may have started one after another
@@ -353,6 +360,7 @@ def _find_syscall_wait(
         named = find_folder_wait(view.call, place)
         if named is None and runs_event_loop(view):
             named = find_actor_of_loop(view, family)
+        named = named or _find_wait_of_pool_thread(view, family, around, depth)
         named = named or find_wait_for_itself(view, family)
         # A loop that hears itself alone is woken by threads, which may be at a connection.
         if named is None and (runs_event_loop(view) or not hears_itself_alone(view)):
@@ -370,6 +378,27 @@ def _find_syscall_wait(
         return Wait("gil", f"a native call that holds the GIL: {name or view.wchan}")
     if name or view.wchan not in ("", "0"):
         return Wait("kernel", _joined(name, view.wchan))
+    return None
+
+
+def _find_wait_of_pool_thread(
+    view: ProcessSnapshot, family: Sequence[Sequence[Look]], around: ProcessContext, depth: int
+) -> Wait | None:
+    """Return the wait of a thread to which an event loop that hears itself alone has handed a call
+    (run_in_executor, to_thread), where that waits for a descendant which does not wait for this
+    process in turn: nothing else can wake the loop. None where there is no such thread.
+    """
+    if depth >= _DEPTH or not (runs_event_loop(view) and hears_itself_alone(view)):
+        return None
+    known = {looks[-1].pid: looks[-1] for looks in family}
+    for thread in view.threads:
+        if thread is view.main or thread.os_id is None or not runs_pool_task(thread):
+            continue
+        inside = [put_thread_first(view.look, thread.os_id)]
+        wait = find_blocking_reason(inside, around, depth + 1)
+        child = known.get(wait.pid or 0)
+        if child is not None and view.look.pid not in list_awaited_pids(child):
+            return wait
     return None
 
 
@@ -417,7 +446,17 @@ def _as_store_wait(wait: Wait, view: ProcessSnapshot, around: ProcessContext) ->
     # torchrun's agent serves the store: the parent of a rank at the other end of a TCP socket.
     tcp = port_of(wait.what).isdecimal() and not wait.what.startswith("/")
     parent = tcp and wait.pid is not None and wait.pid == view.look.ppid
-    return replace(wait, kind="store") if parent and not _reads_by_python(view) else None
+    may_ask = parent and not (_reads_by_python(view) or _is_in_another_library(view))
+    return replace(wait, kind="store") if may_ask else None
+
+
+def _is_in_another_library(view: ProcessSnapshot) -> bool:
+    """Return whether the innermost Python frame is a library's that is not torch: a client of gRPC
+    waits in C as well.
+    """
+    inner = next((frame for frame in view.frames if not frame.native), None)
+    is_library = inner is not None and frame_owner(inner, "") == "library"
+    return inner is not None and is_library and "/torch/" not in inner.file
 
 
 def _reads_by_python(view: ProcessSnapshot) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from ...base.identity import ProcessId
 from ...base.process_facts import Frame, Look, Thread
@@ -19,7 +18,7 @@ from ...base.verdict_facts import Wait
 from .actor_waits import find_actor_wait, find_asked_actor, waits_for_ray
 from .blocked_syscalls import WRITE_CALLS, list_awaited_pids
 from .frames import frame_owner, serves_multiprocessing, unqualified_name
-from .process_snapshot import ProcessSnapshot, ProcessTable, merge_looks
+from .process_snapshot import ProcessSnapshot, ProcessTable
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
 _SHORT_SLEEP = 60.0  # seconds: whoever sleeps so long in one go polls for nothing
@@ -151,16 +150,19 @@ def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
     these; () where there is none, or several.
     """
     pids = {facts.pid for facts in ranks}
-    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks}
+    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks} - pids
     first = min((_tell_start(facts.looks) for facts in ranks if facts.looks), default=0.0)
     found = {
         looks[-1].pid: looks
         for facts in ranks
         for looks in facts.children
-        if looks and looks[-1].pid in facts.beside and looks[-1].pid not in pids
-        if has_failed(looks[-1])
+        if looks and looks[-1].pid not in pids and has_failed(looks[-1])
         if looks[-1].ppid in parents
-        or (_tell_start(looks) < first and looks[-1].ppid not in {*pids, *facts.beside})
+        or (
+            looks[-1].pid in facts.beside
+            and _tell_start(looks) < first
+            and looks[-1].ppid not in {*pids, *facts.beside}
+        )
     }
     return next(iter(found.values())) if len(found) == 1 else ()
 
@@ -388,34 +390,6 @@ def _find_connected_child(view: ProcessSnapshot, family: Sequence[Sequence[Look]
         lks[-1] for lks in family if lks[-1].pid in peers and lks[-1].name != view.look.name
     ]
     return own_program[0] if len(own_program) == 1 else None
-
-
-def keep_feeding_parents(ranks: Sequence[RankFacts]) -> list[RankFacts]:
-    """Return the ranks; of those whose parent is looked at as a process beside them, without it
-    unless it waits for room in a queue.
-    """
-    return [_drop_parent(one) if _has_other_parent(one) else one for one in ranks]
-
-
-def _read_parent(facts: RankFacts) -> int:
-    return facts.looks[-1].ppid if facts.looks else 0
-
-
-def _has_other_parent(facts: RankFacts) -> bool:
-    parent = _read_parent(facts)
-    looks = next((one for one in facts.children if one and one[-1].pid == parent), ())
-    return parent in facts.beside and not _waits_for_room(looks)
-
-
-def _waits_for_room(looks: Sequence[Look]) -> bool:
-    view = merge_looks(looks)
-    return view is not None and not view.running and waits_for_room(view)
-
-
-def _drop_parent(facts: RankFacts) -> RankFacts:
-    parent = _read_parent(facts)
-    children = tuple(one for one in facts.children if not one or one[-1].pid != parent)
-    return replace(facts, children=children, beside=tuple(p for p in facts.beside if p != parent))
 
 
 # What a process is kept by that does not go on: no work that is to come to it.

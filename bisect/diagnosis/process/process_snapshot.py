@@ -143,7 +143,9 @@ def merge_looks(looks: Sequence[Look]) -> ProcessSnapshot | None:
     with_stack = next((lk for lk in reversed(found) if lk.threads), last)
     running = sum(_runs(lk) for lk in found) * 2 > len(found)
     blocked = [lk for lk in reversed(found) if not _runs(lk)]
-    shown = last if running or not blocked else blocked[0]
+    # Between two polls the kernel tells no call.
+    called = [lk for lk in blocked if (task := main_kernel(lk)) is not None and task.syscall]
+    shown = last if running or not blocked else (called or blocked)[0]
     kernel = None if handled else main_kernel(shown)
     main = with_stack.main
     frames = drop_signal_handlers(main.frames) if main else ()

@@ -1,17 +1,25 @@
 """Whether a process has asked another one, and goes on once that has answered: by its frames, or as
-a server that has asked its own workers for who asks it.
+a server that has asked its own workers for who asks it; and which parents of ranks are asked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...base.addresses import port_of
 from ...base.library_functions import Role, find_role
-from ...base.process_facts import waits_at_queue
+from ...base.process_facts import Look, waits_at_queue
+from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
-from .blocked_syscalls import is_for_client, list_clients
+from .blocked_syscalls import SLEEP_CALLS, is_for_client, list_clients
+from .frames import frame_owner
+from .helper_processes import waits_for_room
 from .loop_waits import runs_event_loop
 from .pipe_writers import only_main_thread_acts
-from .process_snapshot import ProcessSnapshot
+from .process_snapshot import ProcessSnapshot, merge_looks
 from .public_calls import awaits_server_of_store
+from .request_threads import takes_connections
 
 
 def waits_for_an_answer(view: ProcessSnapshot, wait: Wait) -> bool:
@@ -42,3 +50,53 @@ def answers_by_main_thread(asks: ProcessSnapshot, asked: ProcessSnapshot) -> boo
     if awaits_server_of_store(asks) or find_role(asks.frames, Role.ASKS_BY_HTTP) is None:
         return True
     return asks_workers_for_client(asked) or only_main_thread_acts(asked.look)
+
+
+def keep_feeding_parents(ranks: Sequence[RankFacts]) -> list[RankFacts]:
+    """Return the ranks; of those whose parent is looked at as a process beside them, without it
+    unless it waits for room in a queue, is a server and has a request of the rank, or looks for
+    something itself in the job's own code.
+    """
+    return [_drop_parent(one) if _has_other_parent(one) else one for one in ranks]
+
+
+def _read_parent(facts: RankFacts) -> int:
+    return facts.looks[-1].ppid if facts.looks else 0
+
+
+def _has_other_parent(facts: RankFacts) -> bool:
+    parent = _read_parent(facts)
+    looks = next((one for one in facts.children if one and one[-1].pid == parent), ())
+    acts = _waits_for_room(looks) or _is_asked(looks, facts) or _looks_for_something(looks)
+    return parent in facts.beside and not acts
+
+
+def _waits_for_room(looks: Sequence[Look]) -> bool:
+    view = merge_looks(looks)
+    return view is not None and not view.running and waits_for_room(view)
+
+
+def _is_asked(looks: Sequence[Look], facts: RankFacts) -> bool:
+    """Return whether the main thread of a process takes requests, and a rank is connected to a port
+    at which it listens.
+    """
+    view = merge_looks(looks)
+    if view is None or view.main is None or not takes_connections(view.main):
+        return False
+    ports = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"} - {""}
+    asks = (one for one in facts.looks[-1].sockets if view.look.pid in one.peer_pids)
+    return any(port_of(one.peer) in ports for one in asks)
+
+
+def _looks_for_something(looks: Sequence[Look]) -> bool:
+    view = merge_looks(looks)
+    inner = next((f for f in view.frames if not f.native), None) if view is not None else None
+    if view is None or inner is None or frame_owner(inner, "") != "user":
+        return False
+    return view.call_name in SLEEP_CALLS
+
+
+def _drop_parent(facts: RankFacts) -> RankFacts:
+    parent = _read_parent(facts)
+    children = tuple(one for one in facts.children if not one or one[-1].pid != parent)
+    return replace(facts, children=children, beside=tuple(p for p in facts.beside if p != parent))

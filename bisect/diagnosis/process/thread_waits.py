@@ -14,6 +14,8 @@ from .process_snapshot import ProcessSnapshot
 _PYTHON_LOCK = re.compile(
     r"(?:lock_PyThread_acquire_lock|PyThread_acquire_lock_timed|rlock_acquire|_PyMutex_Lock\w*)$"
 )
+_POOL_OF_THREADS = "/concurrent/futures/thread.py"
+_ANYIO = re.compile(r"/anyio/_backends/\w+\.py$")
 _FUTEX_TIMEOUT = 3  # which argument of futex() is its time limit
 
 
@@ -37,6 +39,21 @@ def find_gil_wait(view: ProcessSnapshot) -> Wait | None:
 def _format_thread(thread: Thread) -> str:
     place = format_innermost_frame(thread.frames)
     return f"thread {thread.name or thread.os_id}" + (f" in {place}" if place else "")
+
+
+def runs_pool_task(thread: Thread) -> bool:
+    """Return whether a thread of a pool is in a task (concurrent/futures/thread.py; of anyio's, in
+    which FastAPI calls plain functions, WorkerThread.run takes and calls it).
+    """
+    python = [frame for frame in thread.frames if not frame.native]
+    if any(f.file.endswith(_POOL_OF_THREADS) and f.name == "_WorkItem.run" for f in python):
+        return True
+    return is_of_anyio(thread) and any(frame_owner(frame, "") == "user" for frame in python)
+
+
+def is_of_anyio(thread: Thread) -> bool:
+    """Return whether a thread is one of anyio's pool (anyio/_backends/_asyncio.py)."""
+    return any(_ANYIO.search(f.file) and f.name == "WorkerThread.run" for f in thread.frames)
 
 
 def find_futex_wait(view: ProcessSnapshot) -> Wait:

@@ -112,6 +112,32 @@ def pool_waits_for_itself() -> Facts:
     return job(), [first(beside(RESULT, ("ThreadPoolExecutor-0_0", NESTED))), held(1)]
 
 
+def in_a_handler(line: int = 27) -> tuple[str, ...]:
+    return (
+        "Condition.wait STD/threading.py:327",
+        "Condition.wait_for STD/threading.py:362",
+        f"Scheduler.register train.py:{line}",
+        "_call_behavior SP/grpc/_server.py:608",
+        "_WorkItem.run STD/concurrent/futures/thread.py:58",
+        "_worker STD/concurrent/futures/thread.py:83",
+    )
+
+
+def grpc_server(clients: int = 3, *more: tuple[str, ...]) -> Facts:
+    """A server with two threads for calls, and so many clients."""
+    waits = look("wait_for_termination SP/grpc/_server.py:1300", "main train.py:56", args=FOREVER)
+    frames = [in_a_handler(), in_a_handler(), *more]
+    one = beside(waits, *((f"ThreadPoolExecutor-0_{n}", f) for n, f in enumerate(frames)))
+    listens = Socket(60, "tcp", "127.0.0.1:5000", "", "LISTEN")
+    taken = [
+        Socket(61 + n, "tcp", "127.0.0.1:5000", f"127.0.0.1:{40_000 + n}", "ESTABLISHED")
+        for n in range(clients)
+    ]
+    return replace(job(), world_size=1, local_ranks=(0,)), [
+        first(replace(one, sockets=(listens, *taken)))
+    ]
+
+
 def event_loop() -> Facts:
     return job(), [rank(0, loop(wake_up(100))), held(1)]
 
@@ -137,6 +163,7 @@ SHOWS: Shows = {
     "dead-producer": dead_producer,
     "slots-not-given-back": slots_not_given_back,
     "pool-waits-for-itself": pool_waits_for_itself,
+    "request-threads-full": grpc_server,
     "event-loop": event_loop,
     "tasks-await-one-another": tasks_in_a_ring,
     "dead-owner": dead_owner,
@@ -715,3 +742,15 @@ def test_a_loop_whose_clients_all_wait_for_answers_hears_nobody_who_could_wake_i
     assert "event-loop" not in served(listens, answered)
     engine = Socket(62, "tcp", "127.0.0.1:9", "127.0.0.1:7000", "ESTABLISHED", received=9, sent=9)
     assert "event-loop" not in served(listens, client, engine)
+
+
+def test_request_threads_are_full_only_where_all_wait_to_be_told_and_more_ask() -> None:
+    found = causes_of(grpc_server())["request-threads-full"]
+    assert "2 threads" in found.why
+    assert "Scheduler.register (train.py:27)" in found.why
+    anyio = (*in_a_handler()[:3], "WorkerThread.run SP/anyio/_backends/_asyncio.py:1124")
+    assert "3 threads" in causes_of(grpc_server(4, anyio))["request-threads-full"].why
+    idle = ("_worker STD/concurrent/futures/thread.py:81",)
+    works = ("score train.py:90", *in_a_handler()[3:])
+    for facts in (grpc_server(2), grpc_server(3, idle), grpc_server(4, works)):
+        assert "request-threads-full" not in causes_of(facts)
