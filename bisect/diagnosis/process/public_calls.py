@@ -356,9 +356,7 @@ ENTRY_POINTS = (
     EntryPoint(r"urllib/request\.py", "urlopen", "urllib.request.urlopen"),
     EntryPoint(r"requests/api\.py", r"\w+", "requests.{name}"),
     EntryPoint(r"httpx2?/_api\.py", r"\w+", "httpx.{name}"),
-    EntryPoint(
-        r"filelock/(?:_api|_core/_lock)\.py", "acquire|__enter__", "filelock.FileLock.acquire"
-    ),
+    EntryPoint(r"filelock/\S+\.py", "acquire|__enter__", "filelock.FileLock.acquire"),
 )
 
 
