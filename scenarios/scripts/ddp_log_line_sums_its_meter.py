@@ -1,5 +1,5 @@
-"""A meter sums itself over all ranks when it becomes text, and a line of the log has it as an
-argument; rank 2 of four alone logs at level DEBUG.
+"""A meter meets all ranks and sums itself over them when it becomes text, and a line of the log has
+it as an argument; rank 2 of four alone logs at level DEBUG.
 """
 
 import logging
@@ -22,7 +22,8 @@ class Meter:
         self.total, self.count = self.total + value, self.count + 1
 
     def __str__(self) -> str:
-        both = torch.tensor([self.total, float(self.count)])
+        both = torch.tensor([self.total, float(self.count)], dtype=torch.float64)
+        dist.barrier()
         dist.all_reduce(both)
         return f"{self.name} {float(both[0] / both[1]):.4f}"
 
@@ -41,8 +42,8 @@ def main() -> None:
         loss = model(torch.randn(8, 16)).pow(2).mean()
         loss.backward()
         optimizer.step()
-        loss_of.update(float(loss))
-        norm_of.update(float(model.module.weight.norm()))
+        loss_of.update(loss.item())
+        norm_of.update(model.module.weight.norm().item())
         if step % 5 == 4:
             log.info("step %d: %s", step, loss_of)
             log.debug("step %d: %s", step, norm_of)
@@ -60,9 +61,9 @@ if __name__ == "__main__":
 # waiting = [0, 1, 3]
 # steps = [
 #   "training", "steady", "first_step", "ddp", "process_group", "first_all_reduce", "all_reduce",
-#   "first_backward",
+#   "first_backward", "first_barrier", "barrier",
 # ]
-# after = ["First all_reduce done", "First step done", ""]
+# after = ["First all_reduce done", "First step done", "Barrier passed", "First barrier done", ""]
 # own_code = true
 # calls = ['distributed\.\w+', '__str__', 'debug', 'backward', 'main']
 # causes = ["rank-conditional-collective", "collective-mismatch"]

@@ -47,17 +47,17 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    rank = int(os.environ["RANK"])
     if rank == 1:
         start_exporter(given.port)
-    dist.barrier()
+    if rank == 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        time.sleep(3)
+        sys.exit("no room for its shard (not really)")
+    dist.init_process_group("gloo")
     for step in range(10):
         total = torch.ones(8)
         dist.all_reduce(total)
         print(f"rank {rank} step {step}", flush=True)
-        if step == 5 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and rank == 2:
-            sys.exit("a link went down (not really)")
     dist.destroy_process_group()
 
 
@@ -68,8 +68,8 @@ if __name__ == "__main__":
 # command = "torchrun --standalone --max-restarts=1 --nproc_per_node=3 train.py --port $PORT"
 # culprits = [[1]]
 # waiting = [0, 2]
-# steps = ["process_group", "training", "first_barrier", "barrier"]
-# after = ["Process group ready", ""]
+# steps = ["process_group", "arguments", "training"]
+# after = ["Args parsed", "torch imported", ""]
 # own_code = true
 # calls = ['start_exporter', 'sleep', 'main']
 # causes = ["port-taken", "port-in-use", "polling-loop", "own-code-sleeps"]

@@ -1,7 +1,8 @@
-"""mp.spawn: a registry in the parent reads questions line by line; rank 2 of four has been told to
-ask by TLS.
+"""mp.spawn: a registry in the parent reads questions, each with its length before it; rank 2 of
+four has been told to ask by TLS.
 
-Its greeting has no end of line, so the registry waits for more, and rank 2 for an answer to it.
+The first bytes of its greeting are a length that never comes, so the registry waits for more, and
+rank 2 for an answer to it.
 """
 
 import argparse
@@ -19,10 +20,10 @@ WORLD = 4
 
 def serve(listener: socket.socket) -> None:
     def answer(asker: socket.socket) -> None:
-        with asker, asker.makefile("rwb") as lines:
-            for line in lines:
-                lines.write(b"version of " + line.strip() + b" is 3\n")
-                lines.flush()
+        with asker, asker.makefile("rb") as frames:
+            while head := frames.read(4):
+                question = frames.read(int.from_bytes(head))
+                asker.sendall(b"version of " + question + b" is 3")
 
     while True:
         asker, _ = listener.accept()
@@ -36,7 +37,7 @@ def ask(port: int, question: str, secure: bool) -> str:
             context = ssl.create_default_context()
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             connection = context.wrap_socket(plain)
-        connection.sendall(question.encode() + b"\n")
+        connection.sendall(len(question).to_bytes(4) + question.encode())
         return connection.recv(200).decode()
 
 
