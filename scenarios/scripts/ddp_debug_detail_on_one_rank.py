@@ -5,28 +5,15 @@ With it a group is made together with a second one of gloo, and every collective
 over that one: of which the others know nothing.
 """
 
-import os
-import pathlib
-
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def read_settings(file: pathlib.Path) -> None:
-    """Set what a file of NAME=VALUE says, as a login does."""
-    for line in file.read_text().splitlines() if file.exists() else ():
-        name, _, value = line.partition("=")
-        if value:
-            os.environ.setdefault(name.strip(), value.strip())
-
-
 def main() -> None:
-    rank = int(os.environ["RANK"])
-    read_settings(pathlib.Path(f"settings-{rank}.env"))
     torch.set_num_threads(1)
-    import torch.distributed as dist
-
     dist.init_process_group("gloo")
+    rank = dist.get_rank()
     model = DistributedDataParallel(torch.nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(10):
@@ -41,12 +28,18 @@ if __name__ == "__main__":
     main()
 
 # /// case
-# command = "torchrun --standalone --nproc_per_node=4 train.py"
+# command = "torchrun --standalone --nproc_per_node=4 --no-python sh launch.sh train.py"
 # culprits = [[2]]
 # waiting = [0, 1, 3]
 # steps = ["process_group", "ddp"]
 # after = ["Process group ready", ""]
 # calls = ['init_process_group', 'DistributedDataParallel']
 # causes = ["debug-detail-group", "debug-detail"]
-# files = { "settings-2.env" = "OMP_NUM_THREADS=1\nTORCH_DISTRIBUTED_DEBUG=DETAIL\n" }
+# [files]
+# "settings-2.sh" = "export TORCH_DISTRIBUTED_DEBUG=DETAIL\n"
+# "launch.sh" = """
+# settings=./settings-$RANK.sh
+# if [ -e "$settings" ]; then . "$settings"; fi
+# exec python "$@"
+# """
 # ///
