@@ -46,6 +46,6 @@ if __name__ == "__main__":
 # steps = ["process_group", "init_process_group"]
 # after = [""]
 # calls = ['init_process_group']
-# causes = ["world-size-too-large", "unknown"]
+# causes = ["different-world", "world-size-too-large", "unknown"]
 # files = { ".env" = "TOKENIZERS_PARALLELISM=false\n", "old.env" = "WORLD_SIZE=5\n" }
 # ///
