@@ -30,6 +30,7 @@ from .process.time_limits import is_asleep, read_time_left, waits_anew
 from .rank_connections import ShortFlow, find_short_flow, is_untaken
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
+from .wait_graph import WaitGraph
 
 
 class StandingPlace(NamedTuple):
@@ -236,6 +237,19 @@ def split_by_named_wait(
     )
     named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
     return unnamed, named
+
+
+def find_awaited_of_alike(
+    case: Case, graph: WaitGraph, candidates: Sequence[RankId]
+) -> tuple[RankId, ...]:
+    """Return those of `candidates` for whom other ranks wait, or for a process of theirs, where all
+    of them wait for nobody by name and the others of them are awaited by nobody; () where it is not
+    so.
+    """
+    unnamed, _ = split_by_named_wait(case, candidates)
+    awaited = tuple(rank for rank in candidates if rank in graph.awaited)
+    is_told = len(unnamed) == len(candidates) > len(awaited)
+    return awaited if is_told else ()
 
 
 # A Barrier that a manager serves: all its parties are processes (multiprocessing/managers.py).
