@@ -320,6 +320,18 @@ def test_who_leaves_a_member_out_of_a_group_that_its_members_alone_make_is_to_bl
     assert "[1, 2]" in verdict.cause.why
 
 
+def test_who_makes_a_group_of_its_members_alone_under_another_name_is_to_blame() -> None:
+    """The name counts the groups that a rank has, and rank 2 has made one more."""
+    usual, other = makes("a81f", "[1, 2, 3]"), makes("77ce", "[1, 2, 3]")
+    verdict = judged(BARRIER, usual, other, usual)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+    assert "Rank 2 makes the group of ranks [1, 2, 3] under the name 77ce" in verdict.cause.why
+    pair = [makes(name, "[2, 3]") for name in ("77ce", "a81f")]
+    assert judged(BARRIER, BARRIER, *pair).ranks.culprit == (2, 3)
+
+
 def test_logs_that_pair_such_a_group_with_a_call_of_all_ranks_say_nothing() -> None:
     three, two = makes("a81f", "[1, 2, 3]"), makes("77ce", "[1, 2]")
     looks = [BARRIER, three, two, three]
