@@ -101,5 +101,5 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['send', 'sleep', 'main', 'collect', 'read_all']
-# causes = ["pipe-writer-gone", "nobody-sends", "message-left-out", "polling-loop", "unknown"]
+# causes = ["stream-kept-open", "pipe-writer-gone", "nobody-sends"]
 # ///
