@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...base.identity import name_rank
 from ...base.process_facts import Descriptor, Look, PipeEnd
+from ...base.words import begin_sentence
 from ..exit_words import describe_exit_status
 from ..process.blocked_syscalls import list_awaited_pids
 from ..process.frames import is_service_thread, unqualified_name
@@ -210,7 +211,7 @@ def _a_rank_reads_to_an_end_that_a_copy_keeps_open(scene: Scene) -> Found | None
             ):
                 continue  # it takes part in what is said there
             values = {
-                "reader": name_rank(rank),
+                "reader": begin_sentence(name_rank(rank)),
                 "stream": format_descriptor(one),
                 "rank": subject.rank,
                 "copy": ", ".join(format_process(keep.look) for keep in keeps),
