@@ -111,5 +111,5 @@ if __name__ == "__main__":
 # after = ["Process group ready", "First backward done", "First all_reduce done", ""]
 # own_code = true
 # calls = ['hardest', 'batch', 'read', 'wait', '__enter__']
-# causes = ["deadlock", "self-deadlock", "thread-stuck", "unknown"]
+# causes = ["nobody-notifies", "deadlock", "thread-stuck"]
 # ///
