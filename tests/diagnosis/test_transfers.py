@@ -635,3 +635,30 @@ def test_of_collectives_in_one_another_the_outermost_tells_the_group() -> None:
         "default"
     )
     assert read_group(within(gathers, (), none_given, (), given_group).threads[0].frames) == "given"
+
+
+# ---- one call over two groups --------------------------------------------------------------------
+
+
+def below(condition: str, one: Look) -> Look:
+    """The same look, whose line of the job's own stands below a condition."""
+    main = one.threads[0]
+    frames = tuple(
+        replace(frame, condition=condition) if frame.name == "train" else frame
+        for frame in main.frames
+    )
+    return replace(one, threads=(replace(main, frames=frames),))
+
+
+def test_one_call_over_all_ranks_and_over_some_is_two_where_only_some_come_by_a_line() -> None:
+    """Even and odd ranks sum over their own pair and over all, two of them the other way round."""
+    over_pair, over_all = call("all_reduce", 19, "given"), call("all_reduce", 16, "None")
+    odd = below("if step > 2 and rank >= 2", over_all)
+    verdict = judged(over_pair, over_pair, odd, odd)
+    assert verdict.ranks.culprit == (0, 1, 2, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "collective-mismatch"
+    assert "Rank 0 in all_reduce (train (train.py:19)) over a group of some" in verdict.cause.why
+    assert "rank 2 in all_reduce (train (train.py:16)) over all ranks" in verdict.cause.why
+    plain = judged(over_pair, over_pair, over_all, over_all).cause
+    assert plain is None or plain.id != "collective-mismatch"
