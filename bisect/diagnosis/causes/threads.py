@@ -10,6 +10,7 @@ from itertools import takewhile
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
+from ...base.words import begin_sentence
 from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS, list_awaited_pids
 from ..process.frames import (
     EXPORTERS,
@@ -306,8 +307,8 @@ def _all_wait_for_one_condition(scene: Scene) -> Found | None:
     who += [f"{_named(t)} in {format_frame(own)}" for t, own in zip(same, places[1:], strict=False)]
     # Another thread may notify them yet.
     doubtful = len(sides) > len(same)
-    values = {"who": ", ".join(who)}
-    words = f"{values['who']} wait for the same Condition"
+    words = f"{', '.join(who)} wait for the same Condition"
+    values = {"who": begin_sentence(", ".join(who))}
     return Found(words, values, _MAY_BE_NOTIFIED if doubtful else 1.0, doubtful=doubtful)
 
 

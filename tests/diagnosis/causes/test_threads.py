@@ -73,7 +73,7 @@ def _with_self(frame: Frame, this: str) -> Frame:
 
 def test_a_condition_that_all_wait_for_is_told_from_two_conditions() -> None:
     found = causes_of(nobody_notifies())["nobody-notifies"]
-    assert "the main thread in Locks.read (locks.py:29)" in found.why
+    assert "The main thread in Locks.read (locks.py:29)" in found.why
     assert "thread refresher in Locks.write (locks.py:43)" in found.why
     assert "nobody-notifies" not in causes_of(nobody_notifies(other="0x7f02"))
     assert "nobody-notifies" not in causes_of(nobody_notifies(main=_GETS))
