@@ -159,12 +159,24 @@ def no_other_thread_works(scene: Scene) -> Found | None:
     return Found("it has no other thread of Python at work for the job")
 
 
+def hands_it_to_a_loop(scene: Scene) -> Found | None:
+    """The source shows that the line hands a coroutine to a loop (run_coroutine_threadsafe)."""
+    handed = "run_coroutine_threadsafe"
+    for frame in scene.frames:
+        if any(name.rpartition(".")[2] == handed for name in frame.calls):
+            return Found(f"{format_frame(frame)} hands a coroutine to a loop")
+    return None
+
+
 def _its_giver_has_ended(scene: Scene) -> Found | None:
     """The job has no other thread of Python, or it wrote that one has ended, and all others wait to
     be given something as well, or for requests.
     """
     if found := no_other_thread_works(scene):
-        return replace(found, values={"gone": "there is no other thread"})
+        gone = "there is no other thread"
+        if handed := hands_it_to_a_loop(scene):
+            gone = f"{handed.sentence} that no thread runs any more"
+        return replace(found, values={"gone": gone})
     ended = a_thread_ended(scene)
     tasks = (_kernel(scene, thread) for thread in find_side_threads(scene))
     waits = (task.syscall.name if task and task.syscall else "" for task in tasks)

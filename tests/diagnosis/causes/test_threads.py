@@ -111,6 +111,16 @@ def lock_order() -> Facts:
     return job(), [first(both), held(1)]
 
 
+def test_a_coroutine_that_was_handed_to_a_loop_that_runs_no_more_is_told() -> None:
+    """asyncio.run_coroutine_threadsafe(upload(), loop).result(), and the loop was stopped."""
+    handed = ("asyncio.run_coroutine_threadsafe", "asyncio.run_coroutine_threadsafe().result")
+    main = RESULT.threads[0]
+    frames = tuple(replace(one, calls=handed) if one.name == "load" else one for one in main.frames)
+    waits = replace(RESULT, threads=(replace(main, frames=frames),))
+    why = causes_of((job(), [rank(0, waits), held(1)]))["dead-producer"].why
+    assert "load (data.py:20) hands a coroutine to a loop that no thread runs any more" in why
+
+
 def dead_producer() -> Facts:
     return job(), [rank(0, GETS), held(1)]
 
