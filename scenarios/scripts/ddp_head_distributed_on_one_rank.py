@@ -49,8 +49,8 @@ if __name__ == "__main__":
 #   "training", "process_group", "first_scatter", "scatter", "first_all_reduce", "all_reduce",
 #   "first_broadcast", "broadcast", "first_collective",
 # ]
-# after = ["Process group ready", "First scatter done", "First all_reduce done", ""]
+# after = ["Process group ready", "First scatter done", "First broadcast done", ""]
 # own_code = true
 # calls = ['distribute_tensor', 'distributed\.\w+', 'scatter', 'broadcast', 'main']
-# causes = ["rank-conditional-collective", "collective-mismatch"]
+# causes = ["rank-conditional-collective", "collective-mismatch", "uneven-rounds"]
 # ///
