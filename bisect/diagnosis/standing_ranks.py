@@ -22,6 +22,7 @@ from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..base.words import format_ranks
 from .case import Case
+from .collectives.peer_calls import find_handle
 from .process.blocked_syscalls import is_open_to_peers, list_awaited_pids
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
 from .process.frames import frame_owner, job_frames
@@ -31,6 +32,8 @@ from .rank_connections import ShortFlow, find_short_flow, is_untaken
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph
+
+_AT_A_HANDLE = "wait"  # Work.wait() of a send or a receive
 
 
 class StandingPlace(NamedTuple):
@@ -52,6 +55,8 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
     if found.transfer is not None or wait.kind == "collective":
         call = found.place.removeprefix("collective ")
         call = found.transfer.call if found.transfer is not None else call
+        if find_handle(found.view.frames) is not None:  # of some it is known for whom, by chance
+            call = _AT_A_HANDLE
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         return StandingPlace("collective", True, places, call)
     if wait.kind not in POLLS:

@@ -594,6 +594,26 @@ def test_who_hands_over_what_it_sends_to_one_rank_alone_waits_for_that_one() -> 
     assert "1264 bytes to rank 3" in found.cause.why
 
 
+def test_of_ranks_that_all_wait_for_messages_none_is_named_because_its_peer_is_known() -> None:
+    """The first of a line of slabs sends to one rank alone, the others to two each."""
+    sends = hands_over()
+    main = sends.threads[0]
+    hears = (replace(main.frames[0], name=_HEARS), *main.frames[1:])
+    receives = replace(sends, threads=(replace(main, frames=hears),))
+    looks = [
+        (0, sends, (0, 1872, 9, 9)),
+        (1, receives, (900, 0, 900, 9)),
+        (2, receives, (9, 900, 0, 900)),
+        (3, receives, (9, 9, 900, 0)),
+    ]
+    ranks = [in_ring(*one) for one in looks]
+    assert find_usual_receivers(ranks)[0] == 1
+    assert judge_job(job("still", 4), ranks).ranks.culprit in ((), (0, 1, 2, 3))
+
+
+_HEARS = "c10d::ProcessGroupGloo::RecvWork::wait"
+
+
 def test_native_frames_that_were_not_read_in_time_change_nothing() -> None:
     ranks = [in_ring(*one) for one in IN_RING]
     ranks[2] = in_ring(2, look("shift ring.py:29", "<module> ring.py:49"), IN_RING[2][2])
