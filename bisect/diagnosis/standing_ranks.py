@@ -25,15 +25,13 @@ from .case import Case
 from .collectives.peer_calls import find_handle
 from .process.blocked_syscalls import is_open_to_peers, list_awaited_pids
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
-from .process.frames import frame_owner, job_frames
+from .process.frames import format_innermost_frame, frame_owner, job_frames
 from .process.public_calls import GroupWait, find_group_wait
 from .process.time_limits import is_asleep, read_time_left, waits_anew
 from .rank_connections import ShortFlow, find_short_flow, is_untaken
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
 from .wait_graph import WaitGraph
-
-_AT_A_HANDLE = "wait"  # Work.wait() of a send or a receive
 
 
 class StandingPlace(NamedTuple):
@@ -56,7 +54,7 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
         call = found.place.removeprefix("collective ")
         call = found.transfer.call if found.transfer is not None else call
         if find_handle(found.view.frames) is not None:  # of some it is known for whom, by chance
-            call = _AT_A_HANDLE
+            call = format_innermost_frame(found.view.frames)
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         return StandingPlace("collective", True, places, call)
     if wait.kind not in POLLS:
