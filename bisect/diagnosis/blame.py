@@ -33,6 +33,7 @@ from .standing_ranks import (
     await_their_starter,
     describe_asked_starter,
     describe_loops,
+    find_awaited_of_alike,
     find_awaited_server,
     find_few_in_ring,
     find_missing_at_store,
@@ -185,6 +186,7 @@ def _find_culprits(case: Case, graph: WaitGraph) -> _Blame:
         or _part_from_gone(case, candidates)
         or _part_by_rounds(case, candidates)
         or _part_ring(case, graph, candidates)
+        or _part_from_alike(case, graph, candidates)
         or _part_gpu_waits(case, least if len(least) == len(candidates) else ())
         or _part_standing_ranks(case, candidates, least)
     )
@@ -260,6 +262,12 @@ def _part_ring(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _B
         return None
     few = find_few_in_ring(case, candidates)
     return _Blame(few, tuple(rank for rank in candidates if rank not in few)) if few else None
+
+
+def _part_from_alike(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:
+    """Return those of candidates that all wait for nobody by name for whom others wait; a guess."""
+    found = find_awaited_of_alike(case, graph, candidates)
+    return _Blame(found, tuple(r for r in candidates if r not in found)) if found else None
 
 
 def _part_from_unheard(case: Case, graph: WaitGraph, candidates: Sequence[RankId]) -> _Blame | None:

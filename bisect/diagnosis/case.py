@@ -16,7 +16,12 @@ from .disagreements import Disagreement, find_disagreement, find_unshared_file
 from .process.process_snapshot import ProcessSnapshot, merge_looks
 from .rank_connections import find_group_partners
 from .rank_waits import RankWait
-from .rendezvous_claims import claimed_world_size, find_world_size, read_group_values
+from .rendezvous_claims import (
+    claimed_world_size,
+    find_other_worlds,
+    find_world_size,
+    read_group_values,
+)
 from .rounds import OtherRound, find_other_round
 from .server_roles import find_roles, find_titles
 from .single_ranks import is_gone
@@ -96,23 +101,29 @@ class Case:
 def make_case(job: JobFacts, seen: Snapshot) -> Case:
     """Return the case of a job that ended, or that is called hung."""
     known = {r.rank: r for r in seen.ranks}
+    past = [one.facts.rank for one in seen.single_ranks.ranks if one.group == "collective"]
+    others = find_other_worlds(seen.ranks, _read_worlds(seen), past)
+    if others:  # what these count on besides is nobody's fault that is missing
+        local = tuple(rank for rank in job.local_ranks if rank in known)
+        job = replace(job, world_size=len(known), local_ranks=local)
     hosts = {r.host for r in seen.ranks}
     host = next(iter(hosts)) if len(hosts) == 1 else ""
     for rank in job.local_ranks:
         known.setdefault(rank, make_unseen_rank(rank, host))
-    world = max(claimed_world_size(tuple(known.values())), job.world_size)
+    believed = [r for r in known.values() if r.rank not in others]
+    world = max(claimed_world_size(believed), job.world_size)
     below = _list_claimed_below(known.values(), world)
     there = (r for rank in sorted(known) if not _is_unseen(r := known[rank]) or rank not in below)
     came = _drop_explained(tuple(there))
     known = {r.rank: r for r in came}
     everyone = _reopen_if_all_finished(came)
     snapshot = seen.update(everyone)
-    claimed = claimed_world_size(everyone)
+    claimed = claimed_world_size([r for r in everyone if r.rank not in others])
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
     if (alone or _is_one_node(everyone)) and job.ended in NOTHING_MOVES:
         # All ranks are of this node: what a script has set over that is seen in frames alone.
-        views = (one.view for one in snapshot.single_ranks.ranks)
-        stacks = [view.frames for view in views if view is not None]
+        views = {one.facts.rank: one.view for one in snapshot.single_ranks.ranks}
+        stacks = [v.frames for rank, v in views.items() if v is not None and rank not in others]
         claimed = max(claimed, find_world_size(stacks))
     first = 0 if alone else job.world_size
     missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys() - below)
@@ -133,6 +144,13 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
         absent = (0 if isinstance(lonely_rank, int) and lonely_rank > 0 else 1,)
         found = snapshot.compare_ranks(absent, remote, masters=masters)
     return Case(job, snapshot, absent, found)
+
+
+def _read_worlds(seen: Snapshot) -> dict[RankId, int]:
+    """Return for how many ranks each makes the group of all, of those that make it."""
+    views = {one.facts.rank: one.view for one in seen.single_ranks.ranks}
+    told = {rank: read_group_values(v.frames) for rank, v in views.items() if v is not None}
+    return {rank: values["world_size"] for rank, values in told.items() if "world_size" in values}
 
 
 def _list_claimed_below(ranks: Iterable[RankFacts], world: int) -> set[int]:

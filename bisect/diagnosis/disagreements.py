@@ -35,7 +35,13 @@ from .process.frames import unqualified_name
 from .process.process_snapshot import ProcessSnapshot
 from .rank_connections import find_group_partners, find_only_group
 from .rank_waits import RankWait
-from .rendezvous_claims import GROUP_HELPER, LocalGroup, find_local_group, read_group_values
+from .rendezvous_claims import (
+    GROUP_HELPER,
+    LocalGroup,
+    find_local_group,
+    find_other_worlds,
+    read_group_values,
+)
 from .single_ranks import is_gone
 
 _C10D = "torch/distributed/distributed_c10d.py"
@@ -52,9 +58,9 @@ class Disagreement:
     others: tuple[RankId, ...]
     call: str  # "broadcast"
     sentence: str
-    # Of a call, of a group, of one whose members alone meet, of one that logs know, or where all
-    # meet.
-    about: Literal["root", "members", "local", "made", "meeting"]
+    # Of a call, of a group, of one whose members alone meet, or of its name, of one that logs know,
+    # where all meet, or how many they are.
+    about: Literal["root", "members", "local", "named", "made", "meeting", "world"]
 
     @property
     def is_sure(self) -> bool:
@@ -88,6 +94,8 @@ def find_disagreement(
     if meetings := _read_meetings(standing, views):
         calls = dict.fromkeys(meetings, MAKES_FIRST_GROUP)
         return _compare_meanings("meeting", meetings, calls)
+    if worlds := _read_other_worlds(standing, waits):
+        return _compare_meanings("world", worlds, dict.fromkeys(worlds, MAKES_FIRST_GROUP))
     places = [
         place
         for rank, view in views.items()
@@ -130,6 +138,7 @@ def find_disagreement(
         or _compare_meanings("root", roots, calls, refuted)
         or _compare_meanings("members", groups, calls)
         or _find_members_elsewhere(made_now, places, logs)
+        or _compare_local_names(local, calls)
     )
 
 
@@ -200,7 +209,7 @@ def _find_members_elsewhere(
 
 
 def _compare_meanings(
-    about: Literal["root", "members", "meeting"],
+    about: Literal["root", "members", "named", "meeting", "world"],
     meanings: Mapping[RankId, _Meaning],
     calls: Mapping[RankId, str],
     refuted: Set[RankId] = frozenset(),
@@ -252,6 +261,27 @@ def _compare_local_groups(
     others = tuple(sorted(rank for rank in calls if rank not in ranks))
     sentence = _describe_meanings(meanings, ranks)
     return Disagreement(ranks, others, calls[ranks[0]], sentence, "local")
+
+
+def _compare_local_names(
+    made: Mapping[RankId, LocalGroup], calls: Mapping[RankId, str]
+) -> Disagreement | None:
+    """Return which of the members of a group that its members alone make are making it under
+    another name: that counts the groups that a rank has (torch's _hash_ranks_to_str), so it has
+    made more groups, or fewer (pytorch/pytorch#173608). None where none are.
+    """
+    meanings = {
+        rank: _Meaning(
+            (one.members, "name"),
+            one.name,
+            f"make the group of ranks {one.shown} under the name {one.name[:_SHOWN_OF_A_NAME]}",
+        )
+        for rank, one in made.items()
+    }
+    return _compare_meanings("named", meanings, calls)
+
+
+_SHOWN_OF_A_NAME = 8  # characters of a hash
 
 
 def _find_fewest(
@@ -455,6 +485,28 @@ def _read_meetings(
             return {}
         found[facts.rank] = _Meaning("store", place, f"look for the others at {place}")
     return found
+
+
+def _read_other_worlds(
+    ranks: Sequence[RankFacts], waits: Mapping[RankId, RankWait]
+) -> dict[RankId, _Meaning]:
+    """Return on how many ranks each counts that makes the first group; {} where all agree, where
+    most do not count on those that are there, or where one neither makes it nor is past it and
+    waits for the others: that one tells more.
+    """
+    sizes = {
+        facts.rank: size
+        for facts in ranks
+        if (view := waits[facts.rank].view) is not None
+        and (size := read_group_values(view.frames).get("world_size"))
+    }
+    past = [r.rank for r in ranks if r.rank not in sizes and waits[r.rank].waits_for_peers]
+    if len(sizes) + len(past) < len(ranks) or any(r.moved or is_gone(r) for r in ranks):
+        return {}
+    if not find_other_worlds(ranks, sizes, past):
+        return {}
+    sizes |= dict.fromkeys(past, len(ranks))  # they have found as many as there are
+    return {r: _Meaning("world", str(n), f"count on {n} ranks") for r, n in sizes.items()}
 
 
 # Until another rank has told its address the store waits (c10d's FileStore.cpp); who has all

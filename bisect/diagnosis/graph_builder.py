@@ -28,7 +28,7 @@ from .process.blocking_reason import (
     find_blocking_reason,
     find_blocking_reason_of_child,
 )
-from .process.frames import format_innermost_frame
+from .process.frames import format_frame, format_innermost_frame
 from .process.helper_processes import is_kept_by_others
 from .process.loop_waits import format_loop
 from .process.pipe_writers import find_writers, only_main_thread_acts
@@ -45,7 +45,7 @@ from .rank_waits import RankWait
 from .served_ranks import PLACE as CONNECTIONS
 from .server_roles import stands_in_serving_loop
 from .single_ranks import is_gone
-from .thread_edges import ThreadEdges, find_held_lock, waits_for_a_file_lock
+from .thread_edges import HeldLock, ThreadEdges, find_held_lock, waits_for_a_file_lock
 from .wait_graph import NodeKind, WaitGraph
 
 # What a process waits for at nobody's hands.
@@ -288,9 +288,11 @@ class ProcessEdges:
         likely = kind == "lock" and wait.pid is not None and not wait.what
         own = ProcessId(process.facts.host, process.view.look.pid)
         likely = likely or (kind == "peer" and {own, other} <= self._closed)
+        kept: HeldLock | None = None
         if kind == "peer":
             likely = likely or self._is_answered_by_main_thread(process.view, wait, other)
-            likely = likely or self._keeps_its_threads_waiting(other)
+            kept = self._find_kept_thread(other)
+            likely = likely or kept is not None
         hard = other is not None and not likely and (kind == "lock" or writes)
         shows = ""
         if kind in ("peer", "store"):
@@ -302,7 +304,7 @@ class ProcessEdges:
         if other is not None:
             called = f"{name} ({other.pid})" if name else f"process {other.pid}"
             has = "has it" if kind == "lock" else "is at its other end"
-            shows = f"{called} {has}"
+            shows = f"{called} {has}" + (f", {_describe_kept(kept)}" if kept is not None else "")
             self._drawing.link(thing, who, wait.kind, shows, hard=hard, likely=likely)
             if kind == "lock":
                 self._threads_with(thing, other, who, called, process.thread)
@@ -318,15 +320,15 @@ class ProcessEdges:
         answers = merge_looks(self._looks[other][1])
         return answers is not None and answers_by_main_thread(view, answers)
 
-    def _keeps_its_threads_waiting(self, other: ProcessId | None) -> bool:
-        """Return whether a thread of `other` waits for a lock that its main thread has: one that
-        answers there, most likely, and does so once the main thread goes on.
+    def _find_kept_thread(self, other: ProcessId | None) -> HeldLock | None:
+        """Return the lock that a thread of `other` waits for and its main thread has: one that
+        answers there, most likely, and does so once the main thread goes on. None if none does.
         """
         if other not in self._looks:
-            return False
+            return None
         look = self._looks[other][1][-1]
         held = (find_held_lock(look, one) for one in look.threads if one.os_id != look.pid)
-        return any(one is not None and one.holder.os_id == look.pid for one in held)
+        return next((o for o in held if o is not None and o.holder.os_id == look.pid), None)
 
     def _is_for_main_thread(self, process: _Process, other: ProcessId | None) -> bool:
         """Return whether nobody but the main thread of `other` can take what a process sends over a
@@ -364,6 +366,11 @@ class ProcessEdges:
         if process in self._children:
             self._ahead.append(process)
         return self._drawing.process(process, says, rank)
+
+
+def _describe_kept(kept: HeldLock) -> str:
+    frame = format_frame(kept.frame)
+    return f"and a thread of it waits in {frame} for the lock {kept.lock.name} of its main thread"
 
 
 def _add_what_else(shows: str, process: _Process, wait: Wait) -> str:

@@ -134,6 +134,12 @@ class RankIndex:
         }
         # Of those that handed out sends and receives last, for whom these are.
         self.partners = find_partners([one.facts for one in members if one.group == "collective"])
+        # Of those that wait for a handle of a send or a receive, for whom it is is not known.
+        self._at_handles = frozenset(
+            one.facts.rank
+            for one in members
+            if one.group == "collective" and find_handle(one.frames) is not None
+        )
         self._behind_others = list_followers(self.transfers)
         self.guests = find_awaited_guests(members)
         self._inside: dict[tuple[int, frozenset[RankId]], RankGroup] = {}
@@ -224,12 +230,13 @@ class RankIndex:
         """Return for whom a rank may wait that waits for its peers, where all others do so too:
         if it is itself what some wait for by name, not for those that these keep waiting; and
         where some stand in a send or a receive, for one of these. At the handles of sends and
-        receives it waits for one of those that they name, but not for one that waits for it.
+        receives it waits for one of those that they name, but not for one that waits for it; where
+        nothing names them, for any.
         """
         if rank in self.partners:
             kept = {one for one in self.partners[rank] if self._waits_for_it_alone(one, rank)}
             return (self.partners[rank] - kept) or self.partners[rank]
-        if not self.transfers or rank in self.transfers:
+        if not self.transfers or rank in self.transfers or rank in self._at_handles:
             return frozenset() if self.meeting == {rank} else self.meeting
         behind = self._behind_others.get(rank, frozenset())
         return frozenset(one for one in self.transfers if one not in behind) - {rank}

@@ -56,6 +56,24 @@ def read_group_values(frames: tuple[Frame, ...]) -> Mapping[str, int]:
     return found
 
 
+def find_other_worlds(
+    ranks: Sequence[RankFacts], worlds: Mapping[RankId, int], past: Collection[RankId]
+) -> frozenset[RankId]:
+    """Return those of `ranks` that make the group of all for another number of ranks than most do,
+    who make it for as many as these are; none where it is not so, or where variables of any other
+    rank tell of more. `worlds`: of each that makes it; `past`: those that are past it, for which as
+    many as there are were enough.
+    """
+    here = len(ranks)
+    others = frozenset(rank for rank, size in worlds.items() if size != here)
+    agree = len(worlds) - len(others) + len({*past} - {*worlds})
+    if not others or agree <= len(others):
+        return frozenset()
+    rest = (facts.environment for facts in ranks if facts.rank not in others)
+    told = [number(one.get(name, "")) or 0 for one in rest for name in ("WORLD_SIZE", *_STEP_SIZES)]
+    return others if max(told, default=0) <= here else frozenset()
+
+
 @dataclass(frozen=True)
 class LocalGroup:
     """A group whose members alone meet to make it: no other rank has to come."""

@@ -18,6 +18,7 @@ from ..base.verdict_facts import Wait, WaitKind
 from .process.actor_waits import find_asked_actor, waits_for_ray
 from .process.blocking_reason import HeldLock, ProcessContext, find_blocking_reason_in
 from .process.frames import format_frame, format_innermost_frame
+from .process.loop_waits import hears_itself_alone, runs_event_loop
 from .process.process_snapshot import (
     ProcessSnapshot,
     ProcessTable,
@@ -152,14 +153,18 @@ def _explain_single_rank(
         call = find_group_call(view.frames)
         kind = find_group_wait(view) or "store"
         return SingleRank(facts, wait, view, kind, call, view.frames)
-    helper = find_thread_in_collective(view) if _may_be_for_a_thread(wait) else None
+    helper = find_thread_in_collective(view) if _may_be_for_a_thread(wait, view) else None
     if helper is None:
         return SingleRank(facts, wait, view)
     return _make_thread_wait(SingleRank(facts, wait, view), helper)
 
 
-def _may_be_for_a_thread(wait: Wait) -> bool:
-    """Return whether a main thread may wait for another thread of its process."""
+def _may_be_for_a_thread(wait: Wait, view: ProcessSnapshot) -> bool:
+    """Return whether a main thread may wait for another thread of its process; so does an event
+    loop that nothing else can wake (asyncio.to_thread).
+    """
+    if wait.kind == "itself":
+        return runs_event_loop(view) and hears_itself_alone(view)
     return wait.kind in ("thread", "futex") or wait.has_no_owner
 
 
@@ -188,7 +193,7 @@ def _add_wait_in_line(one: SingleRank, shown: Mapping[_Line, SingleRank]) -> Sin
     same = shown.get(_name_line(view.frames, native=False))
     if same is not None and wait.kind == _SLEEPS_IN[same.group]:
         return replace(one, wait=same.wait, group=same.group, call=same.call, frames=view.frames)
-    for thread in view.threads if _may_be_for_a_thread(wait) else ():
+    for thread in view.threads if _may_be_for_a_thread(wait, view) else ():
         same = shown.get(_name_line(thread.frames, native=False))
         if (
             same is not None

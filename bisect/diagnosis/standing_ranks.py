@@ -22,14 +22,16 @@ from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import WAITS_FOR_RANKS, Wait
 from ..base.words import format_ranks
 from .case import Case
+from .collectives.peer_calls import find_handle
 from .process.blocked_syscalls import is_open_to_peers, list_awaited_pids
 from .process.blocking_reason import ProcessContext, find_blocking_reason_of_child
-from .process.frames import frame_owner, job_frames
+from .process.frames import format_innermost_frame, frame_owner, job_frames
 from .process.public_calls import GroupWait, find_group_wait
 from .process.time_limits import is_asleep, read_time_left, waits_anew
 from .rank_connections import ShortFlow, find_short_flow, is_untaken
 from .rank_waits import POLLS, RankWait, is_anonymous
 from .single_ranks import is_gone
+from .wait_graph import WaitGraph
 
 
 class StandingPlace(NamedTuple):
@@ -53,6 +55,8 @@ def find_standing_place(case: Case, facts: RankFacts, with_lines: bool) -> Stand
     if found.transfer is not None or wait.kind == "collective":
         call = found.place.removeprefix("collective ")
         call = found.transfer.call if found.transfer is not None else call
+        if find_handle(found.view.frames) is not None:  # of some it is known for whom, by chance
+            call = format_innermost_frame(found.view.frames)
         places = tuple((f.file, f.name, with_lines and f.line) for f in frames)
         return StandingPlace("collective", True, places, call)
     if wait.kind not in POLLS:
@@ -250,6 +254,19 @@ def split_by_named_wait(
     )
     named = tuple(r.rank for r in living if r.rank not in unnamed and _has_reason(case, r))
     return unnamed, named
+
+
+def find_awaited_of_alike(
+    case: Case, graph: WaitGraph, candidates: Sequence[RankId]
+) -> tuple[RankId, ...]:
+    """Return those of `candidates` for whom other ranks wait, or for a process of theirs, where all
+    of them wait for nobody by name and the others of them are awaited by nobody; () where it is not
+    so.
+    """
+    unnamed, _ = split_by_named_wait(case, candidates)
+    awaited = tuple(rank for rank in candidates if rank in graph.awaited)
+    is_told = len(unnamed) == len(candidates) > len(awaited)
+    return awaited if is_told else ()
 
 
 # A Barrier that a manager serves: all its parties are processes (multiprocessing/managers.py).

@@ -164,6 +164,24 @@ class WaitGraph:
         )
 
     @cached_property
+    def awaited(self) -> frozenset[RankId]:
+        """The ranks for which others wait, or for a process or a thread of theirs: at once, or by
+        the one thing between them.
+        """
+        firm = [pair for pair, link in self.links.items() if link.firm]
+        ranks = {name: node.rank for name, node in self.nodes.items() if node.rank is not None}
+        waiting: dict[str, set[RankId]] = {}
+        for source, target in firm:
+            if source in ranks:
+                waiting.setdefault(target, set()).add(ranks[source])
+        for source, target in firm:
+            if source not in ranks and target in ranks:
+                waiting.setdefault(target, set()).update(waiting.get(source, ()))
+        return frozenset(
+            rank for name, rank in ranks.items() if waiting.get(name, set[RankId]()) - {rank}
+        )
+
+    @cached_property
     def responsible_ranks(self) -> dict[RankId, Node]:
         """The ranks that answer for a process that others wait for and that waits for nobody."""
         last = (node for node in self.nodes.values() if node.waits_for_nothing)

@@ -34,6 +34,7 @@ from ..base.process_facts import (
 from . import descriptors
 from .descriptors import name_of
 from .syscall_arguments import ReadsBytes
+from .tried_ports import list_tried_ports, names_a_port
 
 if TYPE_CHECKING:
     from .look import PartialLook
@@ -45,7 +46,11 @@ _MOST_ENDS = 64  # of a pipe, which are named
 async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end: float) -> None:
     """Fill in, until `end`, who holds the other ends of what the threads of `pids` wait for."""
     wanted: set[str] = set()
-    ports = [find_awaited_ports(one.threads, one.sockets) for one in found]
+    tried = await _find_tried_ports(found, end)
+    ports = [
+        find_awaited_ports(one.threads, one.sockets, also)
+        for one, also in zip(found, tried, strict=True)
+    ]
     wanted.update(f"socket:[{inode}]" for awaited in ports for inode in awaited.values())
     for one in found:
         for descriptor in list_descriptors_in_calls(one):
@@ -60,9 +65,11 @@ async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end
             one.missing.append(descriptors.ENDS_UNKNOWN)
         ends = _find_sockets_looked_at(pids, found)
     for pid, one, awaited in zip(pids, found, ports, strict=True):
+        holders = {port: ends.get(f"socket:[{inode}]", ()) for port, inode in awaited.items()}
         one.taken_ports = tuple(
-            _make_taken_port(port, ends.get(f"socket:[{inode}]", ()))
-            for port, inode in sorted(awaited.items())
+            _make_taken_port(port, there)
+            for port, there in sorted(holders.items())
+            if all(holder.pid != pid for holder in there)
         )
         one.kernel = tuple(
             replace(thread, syscall=_add_ends_to_call(pid, thread.syscall, one, ends))
@@ -70,6 +77,22 @@ async def find_other_ends(pids: Sequence[int], found: Sequence[PartialLook], end
             else thread
             for thread in one.kernel
         )
+
+
+async def _find_tried_ports(found: Sequence[PartialLook], end: float) -> list[frozenset[int]]:
+    """Return, until `end`, which ports the loops of each process try to bind."""
+    none = [frozenset[int]() for _ in found]
+    if not any(names_a_port(one.threads) for one in found):
+        return none
+
+    def read() -> list[frozenset[int]]:
+        return [list_tried_ports(one.threads) for one in found]
+
+    limit = max(0.05, end + 0.3 - time.monotonic())
+    try:
+        return await call_with_limit(read, limit=limit, key="sources of ports")
+    except TimeoutError:
+        return none
 
 
 def _make_taken_port(port: int, holders: Sequence[descriptors.DescriptorHolder]) -> TakenPort:
@@ -260,9 +283,11 @@ def select_unserved(addresses: Iterable[str], known: Mapping[int, Socket]) -> tu
 _LOCALS = ("port",)
 
 
-def find_awaited_ports(threads: Iterable[Thread], known: Mapping[int, Socket]) -> dict[int, int]:
-    """Return the ports that threads wait for and at which one of the sockets `known` (by inode)
-    listens, each with the inode of that.
+def find_awaited_ports(
+    threads: Iterable[Thread], known: Mapping[int, Socket], tried: Collection[int] = ()
+) -> dict[int, int]:
+    """Return the ports that threads wait for, or have `tried` to bind, and at which one of the
+    sockets `known` (by inode) listens, each with the inode of that.
     """
     wanted = {
         int(value)
@@ -272,6 +297,7 @@ def find_awaited_ports(threads: Iterable[Thread], known: Mapping[int, Socket]) -
         for name, value in frame.locals
         if name in _LOCALS and value.isascii() and value.isdigit()
     }
+    wanted.update(tried)
     return {
         int(port_of(one.local)): inode
         for inode, one in known.items()

@@ -80,5 +80,5 @@ if __name__ == "__main__":
 # after = ["Args parsed", ""]
 # own_code = true
 # calls = ['Condition\.wait', 'take', 'load']
-# causes = ["thread-stuck"]
+# causes = ["nobody-notifies", "thread-stuck"]
 # ///

@@ -216,6 +216,18 @@ def test_of_two_the_one_that_looks_again_and_again_waits_for_the_other(named: st
     assert verdict.guessed
 
 
+def test_of_those_that_look_again_the_one_is_named_for_whose_process_a_rank_waits() -> None:
+    """Rank 0 reads to the end of a connection that a process has which rank 2 has forked."""
+    end = silent_peer("127.0.0.1:45660", peer_pids=(500,), peer_names=("python",))
+    reads = look("read_all star.py:30", "collect star.py:40", call="recvfrom", descriptors=(end,))
+    copy = replace(look("augment star.py:67", call="read"), pid=500, ppid=102)
+    ranks = [standing(0, reads), *(rank(n, *_FINDS) for n in (1, 2, 3))]
+    ranks[2] = replace(ranks[2], children=((copy,) * 3,))
+    verdict = judge_job(job("late", 4), ranks)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.ranks.waiting == (0, 1, 3)
+
+
 @pytest.mark.parametrize("named", NAMED)
 def test_of_two_the_one_that_hears_whether_somebody_comes_waits_for_the_other(named: str) -> None:
     ranks = [standing(0, MANY["a connection that is to come"]), standing(1, NAMED[named])]

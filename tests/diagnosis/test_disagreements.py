@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hangbisect.base.process_facts import Look
 from hangbisect.base.rank_facts import Collective, CollectiveLog, RankFacts
 from hangbisect.base.verdict_facts import Verdict
@@ -319,6 +320,18 @@ def test_who_leaves_a_member_out_of_a_group_that_its_members_alone_make_is_to_bl
     assert "[1, 2]" in verdict.cause.why
 
 
+def test_who_makes_a_group_of_its_members_alone_under_another_name_is_to_blame() -> None:
+    """The name counts the groups that a rank has, and rank 2 has made one more."""
+    usual, other = makes("a81f", "[1, 2, 3]"), makes("77ce", "[1, 2, 3]")
+    verdict = judged(BARRIER, usual, other, usual)
+    assert verdict.ranks.culprit == (2,)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "group-on-some-ranks"
+    assert "Rank 2 makes the group of ranks [1, 2, 3] under the name 77ce" in verdict.cause.why
+    pair = [makes(name, "[2, 3]") for name in ("77ce", "a81f")]
+    assert judged(BARRIER, BARRIER, *pair).ranks.culprit == (2, 3)
+
+
 def test_logs_that_pair_such_a_group_with_a_call_of_all_ranks_say_nothing() -> None:
     three, two = makes("a81f", "[1, 2, 3]"), makes("77ce", "[1, 2]")
     looks = [BARRIER, three, two, three]
@@ -389,6 +402,49 @@ def test_who_connects_by_a_file_has_found_it() -> None:
     found = judge_job(job("late", 3), ranks).cause
     assert found is not None
     assert found.id == "stale-rendezvous-file"
+
+
+def counts(*worlds: int) -> Verdict:
+    """Of ranks that make the first group, each for so many."""
+    looks = [joins("env://", world) for world in worlds]
+    ranks = [
+        replace(still(n, one), environment={"WORLD_SIZE": str(worlds[n])})
+        for n, one in enumerate(looks)
+    ]
+    return judge_job(job("late", max(worlds)), ranks)
+
+
+@pytest.mark.parametrize("other", [5, 3])
+def test_who_counts_on_another_world_is_to_blame(other: int) -> None:
+    verdict = counts(4, 4, other, 4)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2,), (0, 1, 3))
+    assert verdict.ranks.never_started == ()
+    assert verdict.cause is not None
+    assert verdict.cause.id == "different-world"
+    assert f"Rank 2 counts on {other} ranks" in verdict.cause.why
+
+
+def test_who_is_through_with_the_group_of_all_waits_for_the_others() -> None:
+    """Gloo connects a rank to each other one, and 0 has found all of its own world."""
+    looks = [ALL_REDUCE, joins("env://", 4), joins("env://", 5), joins("env://", 4)]
+    verdict = judge_job(job("late", 4), [still(n, one) for n, one in enumerate(looks)])
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2,), (0, 1, 3))
+    assert judged(SERVER, *looks[1:]).ranks.culprit == (0,)
+    alone = [ALL_REDUCE, ALL_REDUCE, joins("env://", 5), ALL_REDUCE]
+    assert judged(*alone).ranks.culprit == (2,)
+
+
+def test_on_one_of_two_nodes_a_rank_that_makes_the_group_again_counts_rightly() -> None:
+    looks = [ALL_REDUCE, ALL_REDUCE, joins("env://", 8), ALL_REDUCE]
+    ranks = [replace(still(n, one), environment={"WORLD_SIZE": "8"}) for n, one in enumerate(looks)]
+    cause = judge_job(job("late", 8, local_ranks=(0, 1, 2, 3)), ranks).cause
+    assert cause is None or cause.id != "different-world"
+
+
+def test_where_most_count_on_more_than_came_who_has_not_come_tells_more() -> None:
+    verdict = counts(5, 5, 4, 5)
+    assert verdict.ranks.never_started == (4,)
+    assert verdict.cause is None or verdict.cause.id != "different-world"
 
 
 def test_of_two_places_to_meet_none_is_the_right_one() -> None:

@@ -14,6 +14,7 @@ from hangbisect.base.process_facts import (
     Syscall,
     Thread,
 )
+from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.rank_history import SILENT
 from hangbisect.base.verdict_facts import Wait
 from hangbisect.diagnosis.snapshot import Snapshot
@@ -280,3 +281,25 @@ def test_it_does_not_where_that_waits_for_the_loop_in_turn_or_no_pool_has_the_th
         found = Snapshot([rank(0, one, children=((child,),))]).waits[0]
         assert found is not None
         assert found.kind == "itself"
+
+
+def _beside_a_thread(number: int, *thread: str, heard: Socket | None = None) -> RankFacts:
+    """A rank in an event loop that hears itself alone, and a thread of its own in these frames."""
+    own = replace(OWN, peer_pids=(100 + number,))
+    named = (EPOLL, *on(own, 12), *(on(heard, 20) if heard is not None else ()))
+    one = look(*SELECTS, call="epoll_wait", wchan="do_epoll_wait", descriptors=named)
+    beside = Thread(900 + number, "asyncio_0", False, False, stack(*thread))
+    one = replace(one, threads=(*one.threads, beside))
+    return rank(number, one, replace(one, at=103.0))
+
+
+def test_a_loop_whose_thread_is_in_a_collective_waits_for_the_rank_whose_thread_is_not() -> None:
+    """asyncio.to_thread(dist.all_reduce, total) on all of them; one awaits an event of its own."""
+    pool = "_worker STD/concurrent/futures/thread.py:83"
+    reduces = ("all_reduce SP/torch/distributed/distributed_c10d.py:3252", pool)
+    ranks = [_beside_a_thread(n, *(reduces if n != 2 else (pool,))) for n in range(4)]
+    verdict = judge_job(job("late", 4), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((2,), (0, 1, 3))
+    asks = _beside_a_thread(0, *reduces, heard=tcp("10.0.0.1:80"))
+    (alone,) = Snapshot([asks]).single_ranks.ranks
+    assert alone.group == ""  # the loop may be woken by that server as well

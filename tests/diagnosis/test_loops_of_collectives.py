@@ -58,6 +58,25 @@ def test_who_is_through_with_its_batches_in_a_later_epoch_has_left_the_loop(
     assert (found.operation.site, found.paired and found.paired.site) == (METRIC.site, GATHER.site)
 
 
+@pytest.mark.parametrize(("culprit", "world"), [(1, 3), (4, 8)])
+def test_a_call_in_a_callback_of_a_thread_without_a_module_is_beside_the_loop(
+    culprit: int, world: int
+) -> None:
+    """C++ calls what a future was given (Work.get_future().then), in a thread of its own."""
+    way = ("train.py:47 <module>",)
+    sums = Call("all_reduce", "train.py:19 start", path=("train.py:38 main", *way))
+    meets = Call("barrier", "train.py:42 main", path=way)
+    beside = Call("all_reduce", "train.py:26 arrived")
+    common = [sums, sums, meets, sums, sums]
+    found = find_mismatch(with_one_at(culprit, world, common, beside, meets))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("extra", (culprit,))
+    after = Call("all_reduce", "train.py:50 main", path=way)
+    left = find_mismatch(with_one_at(culprit, world, common, after, meets))
+    assert left is not None
+    assert (left.kind, left.ranks) == ("uneven", (culprit,))
+
+
 @pytest.mark.parametrize(("culprit", "world"), [(0, 3), (2, 3), (4, 8)])
 def test_who_makes_another_call_once_all_have_left_the_loop_has_not_left_it_early(
     culprit: int, world: int

@@ -561,6 +561,32 @@ def test_of_two_that_each_wait_for_the_other_first_none_left_a_message_out() -> 
     assert verdict.cause.id == "deadlock"
 
 
+def skips(round_of_first: Sequence[tuple[str, int]]) -> list[RankFacts]:
+    """Five stages, of which the last but one takes a skip connection of the first, and the last one
+    that of stage 1; the first is in its `round_of_first` after three that were alike.
+    """
+    return exchange(
+        [("send", 1), ("send", 3)] * 3 + [*round_of_first],
+        [("recv", 0), ("send", 2), ("send", 4)] * 4,
+        [("recv", 1), ("send", 3)] * 3 + [("recv", 1), ("recv", 0), ("send", 3), ("recv", 1)],
+        [("recv", 2), ("recv", 0), ("send", 4)] * 3 + [("recv", 2), ("recv", 0)],
+        [("recv", 3), ("recv", 1)] * 3 + [("recv", 3)],
+    )
+
+
+def test_in_a_ring_the_two_are_named_of_which_one_has_come_by_the_place_of_their_message() -> None:
+    """The first has sent its skip connection to another one, and is in its next round."""
+    ranks = skips([("send", 1), ("send", 2), ("send", 1)])
+    found = find_mismatch(ranks)
+    assert found is not None
+    assert (found.kind, found.ranks) == ("unsent", (0, 3))
+    verdict = judge_job(job("late", 5), ranks)
+    assert (verdict.ranks.culprit, verdict.ranks.waiting) == ((0, 3), (1, 2, 4))
+    assert verdict.cause is not None
+    assert verdict.cause.id == "message-left-out"
+    assert find_mismatch(skips([("send", 1)])) is None  # it may come to the place yet
+
+
 def test_where_no_message_came_before_both_ends_are_named() -> None:
     """Stage 0 makes its messages itself: nothing tells how many there were to be."""
     ranks = pipeline(3, skips=2)[1:3]

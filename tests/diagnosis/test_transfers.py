@@ -594,6 +594,26 @@ def test_who_hands_over_what_it_sends_to_one_rank_alone_waits_for_that_one() -> 
     assert "1264 bytes to rank 3" in found.cause.why
 
 
+def test_of_ranks_that_all_wait_for_messages_none_is_named_because_its_peer_is_known() -> None:
+    """The first of a line of slabs sends to one rank alone, the others to two each."""
+    sends = hands_over()
+    main = sends.threads[0]
+    hears = (replace(main.frames[0], name=_HEARS), *main.frames[1:])
+    receives = replace(sends, threads=(replace(main, frames=hears),))
+    looks = [
+        (0, sends, (0, 1872, 9, 9)),
+        (1, receives, (900, 0, 900, 9)),
+        (2, receives, (9, 900, 0, 900)),
+        (3, receives, (9, 9, 900, 0)),
+    ]
+    ranks = [in_ring(*one) for one in looks]
+    assert find_usual_receivers(ranks)[0] == 1
+    assert judge_job(job("still", 4), ranks).ranks.culprit in ((), (0, 1, 2, 3))
+
+
+_HEARS = "c10d::ProcessGroupGloo::RecvWork::wait"
+
+
 def test_native_frames_that_were_not_read_in_time_change_nothing() -> None:
     ranks = [in_ring(*one) for one in IN_RING]
     ranks[2] = in_ring(2, look("shift ring.py:29", "<module> ring.py:49"), IN_RING[2][2])
@@ -635,3 +655,30 @@ def test_of_collectives_in_one_another_the_outermost_tells_the_group() -> None:
         "default"
     )
     assert read_group(within(gathers, (), none_given, (), given_group).threads[0].frames) == "given"
+
+
+# ---- one call over two groups --------------------------------------------------------------------
+
+
+def below(condition: str, one: Look) -> Look:
+    """The same look, whose line of the job's own stands below a condition."""
+    main = one.threads[0]
+    frames = tuple(
+        replace(frame, condition=condition) if frame.name == "train" else frame
+        for frame in main.frames
+    )
+    return replace(one, threads=(replace(main, frames=frames),))
+
+
+def test_one_call_over_all_ranks_and_over_some_is_two_where_only_some_come_by_a_line() -> None:
+    """Even and odd ranks sum over their own pair and over all, two of them the other way round."""
+    over_pair, over_all = call("all_reduce", 19, "given"), call("all_reduce", 16, "None")
+    odd = below("if step > 2 and rank >= 2", over_all)
+    verdict = judged(over_pair, over_pair, odd, odd)
+    assert verdict.ranks.culprit == (0, 1, 2, 3)
+    assert verdict.cause is not None
+    assert verdict.cause.id == "collective-mismatch"
+    assert "Rank 0 in all_reduce (train (train.py:19)) over a group of some" in verdict.cause.why
+    assert "rank 2 in all_reduce (train (train.py:16)) over all ranks" in verdict.cause.why
+    plain = judged(over_pair, over_pair, over_all, over_all).cause
+    assert plain is None or plain.id != "collective-mismatch"

@@ -36,7 +36,7 @@ from .signs import (
     is_forked,
     parent_waits_for_workers,
 )
-from .threads import no_other_thread_works
+from .threads import hands_it_to_a_loop, no_other_thread_works
 
 # The causes where nothing is known of why that thread, or that process, is.
 THREAD_STUCK = "thread-stuck"
@@ -370,15 +370,6 @@ def _leaves_its_pool(scene: Scene) -> Found | None:
     return Found("the `with` of its pool is over: an error that ended it is not printed before")
 
 
-def _hands_it_to_a_loop(scene: Scene) -> Found | None:
-    """The source shows that the line hands a coroutine to a loop (run_coroutine_threadsafe)."""
-    handed = "run_coroutine_threadsafe"
-    for frame in scene.frames:
-        if any(name.rpartition(".")[2] == handed for name in frame.calls):
-            return Found(f"{format_frame(frame)} hands a coroutine to a loop")
-    return None
-
-
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
@@ -388,7 +379,7 @@ CAUSES = (
         signs=(
             need(blocks_its_own_loop, 0.5),
             need(no_other_thread_works, 0.4),
-            also(_hands_it_to_a_loop, 0.4),
+            also(hands_it_to_a_loop, 0.4),
         ),
         why="In {place} it waits for a result, in what its event loop runs: the loop does nothing "
         "else meanwhile, and no other thread is there that could give it.",

@@ -10,6 +10,7 @@ from ...base.verdict_facts import WaitKind
 from ...base.words import AWAITED, begin_sentence, format_ranks
 from ..collectives.collective_mismatch import Mismatch, MismatchKind
 from ..collectives.common_path import (
+    CollectivePlace,
     PlaceSplit,
     describe_places,
     list_differing_calls,
@@ -80,11 +81,19 @@ def stacks_differ(scene: Scene) -> Found | None:
     # broadcast lets some ranks go before all have come.
     if waits_elsewhere(scene) is not None:
         return None
-    places = list_differing_calls(scene.collective_places)
+    places = list_differing_calls(scene.collective_places, with_groups=True)
     if not places:
         return None
-    words = ", ".join(f"rank {place.rank} in {place.words}" for place in places[:4])
+    is_one = len({place.call for place in places}) == 1
+    words = ", ".join(
+        f"rank {place.rank} in {place.words}{_name_group(place) if is_one else ''}"
+        for place in places[:4]
+    )
     return Found(words, {"sentence": begin_sentence(words)})
+
+
+def _name_group(place: CollectivePlace) -> str:
+    return {"given": " over a group of some", "default": " over all ranks"}.get(place.group, "")
 
 
 def split_by_stacks(scene: Scene) -> PlaceSplit | None:

@@ -1,9 +1,12 @@
-"""Pipes whose writer has ended while others keep its end open."""
+"""Pipes whose writer has ended, and closed connections, while others keep that end open."""
 
 from __future__ import annotations
 
+from ...base.identity import name_rank
 from ...base.process_facts import Descriptor, Look, PipeEnd
+from ...base.words import begin_sentence
 from ..exit_words import describe_exit_status
+from ..process.blocked_syscalls import list_awaited_pids
 from ..process.frames import is_service_thread, unqualified_name
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, need
@@ -20,6 +23,7 @@ from .signs import (
 
 _READ_OUTPUT = frozenset(["communicate", "_communicate", "check_output"])
 _TRUST_IF_A_THREAD_WORKS = 0.65  # a thread of the reader may be who writes
+_TRUST_IF_IT_SERVES = 0.65  # a copy that waits for somebody else may be who is to answer there
 _TRUST_IF_IT_MAY_END = 0.65  # what has the writing end may be at work, and end
 
 
@@ -187,9 +191,58 @@ def _only_the_reader_has_it(scene: Scene) -> Found | None:
     return Found("no other process has that end", trust=1.0 if reads else 0.9)
 
 
+def _a_rank_reads_to_an_end_that_a_copy_keeps_open(scene: Scene) -> Found | None:
+    """Another rank reads from a connection whose other end only a process has that the culprit has
+    forked, which does something else.
+    """
+    copies = {one.look.pid: one for one in scene.workers if one.look.is_forked and not one.running}
+    subject = scene.subject
+    for rank, view in scene.views.items() if subject is not None else ():
+        reads = view.call is not None and READS.fullmatch(view.call_name) is not None
+        for one in view.call.descriptors if reads and view.call is not None else ():
+            ends = one.socket.peer_pids if one.socket is not None else ()
+            keeps = [copies[pid] for pid in ends if pid in copies]
+            if subject is None or rank == subject.rank or not 0 < len(keeps) == len(ends):
+                continue
+            if any(
+                view.look.pid in list_other_ends(d)
+                for k in keeps
+                for d in find_used_descriptors(scene, k)
+            ):
+                continue  # it takes part in what is said there
+            values = {
+                "reader": begin_sentence(name_rank(rank)),
+                "stream": format_descriptor(one),
+                "rank": subject.rank,
+                "copy": ", ".join(format_process(keep.look) for keep in keeps),
+            }
+            words = (
+                f"{name_rank(rank)} reads {values['stream']}, whose other end only {values['copy']}"
+                f" has, which rank {subject.rank} has forked and which is in "
+                f"{format_place(keeps[0])}"
+            )
+            idle = all(subject.pid in list_awaited_pids(keep.look) for keep in keeps)
+            return Found(words, values, 1.0 if idle else _TRUST_IF_IT_SERVES, doubtful=True)
+    return None
+
+
 # ---- causes --------------------------------------------------------------------------------------
 
 CAUSES = (
+    KnownCause(
+        id="stream-kept-open",
+        title="a connection was closed, and a forked copy of the process keeps it open",
+        signs=(need(_a_rank_reads_to_an_end_that_a_copy_keeps_open, 0.85),),
+        why="{reader} reads {stream} until its end, which comes when nobody has the other end open "
+        "any more. Rank {rank} has closed its own, and {copy}, which it had forked before, still "
+        "has it.",
+        avoid=(
+            "socket.shutdown(SHUT_WR) before close(): the end is sent, whoever has a copy",
+            "fork workers before connections are made, or close these in the child",
+            "send how long a message is before it, and read no further",
+        ),
+        references=("https://man7.org/linux/man-pages/man2/shutdown.2.html",),
+    ),
     KnownCause(
         id="pipe-writer-gone",
         title="whoever was to write into a pipe has ended, and others keep its end open",

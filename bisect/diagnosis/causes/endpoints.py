@@ -242,6 +242,18 @@ def _the_other_end_is_here(scene: Scene) -> Found | None:
     return None
 
 
+def _in_a_handshake(scene: Scene) -> Found | None:
+    """It waits for the answer to its first message of TLS: a server that speaks no TLS may take it
+    for the beginning of something longer.
+    """
+    frame = scene.frame(r"(?:^|/)ssl\.py", "do_handshake")
+    if frame is None:
+        return None
+    return Found(
+        f"its handshake of TLS is not answered, in {format_frame(frame)}: does it speak TLS?"
+    )
+
+
 def _between_two_tries(scene: Scene) -> Found | None:
     """It sleeps between two tries (http_backoff)."""
     inner = tuple(frame for frame in scene.inner if not frame.native)[:1]
@@ -465,6 +477,7 @@ CAUSES = (
             also(_in_a_client, 0.3),
             also(nothing_came, 0.35),
             also(_the_other_end_is_here, 0.2),
+            also(_in_a_handshake, 0.1),
             unless(_it_stands_still_beside),
             unless(its_peer_waits_in_turn),
             unless(_asks_the_hub),

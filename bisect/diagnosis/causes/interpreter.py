@@ -303,6 +303,12 @@ def _in_torchs_distributed_code(scene: Scene) -> Found | None:
     return Found(f"native frame {format_native_function(frame)}") if frame is not None else None
 
 
+def _its_thread_meets_its_peers(scene: Scene) -> Found | None:
+    """It waits for a thread of its own, which is in a collective."""
+    wait = scene.verdict.waits_for
+    return Found(wait.detail) if wait is not None and wait.kind == "collective" else None
+
+
 def _by_ctypes(scene: Scene) -> Found | None:
     """It was called through ctypes or cffi."""
     return Found("it was called through ctypes") if is_called_by_ctypes(scene.frames) else None
@@ -381,6 +387,7 @@ NATIVE_CAUSES = (
             also(_by_ctypes, 0.3),
             also(_in_a_library, 0.35),
             unless(meets_its_peers),
+            unless(_its_thread_meets_its_peers),
             unless(_in_torchs_distributed_code),
             unless(_waits_for_a_signal),
             unless(waits_at_a_queue),

@@ -8,6 +8,7 @@ from ...base.launchers import ALONE_BUT_SRUNS
 from ...base.words import format_ranks
 from ..rendezvous_claims import claimed_world_size, number
 from .known_cause import Found, KnownCause, Scene, also, need, unless
+from .rendezvous import worlds_differ
 from .signs import format_waiting_ranks, makes_a_group
 
 _GUESSED = 0.8  # what a sign is worth where who waits for whom is a guess
@@ -190,6 +191,7 @@ CAUSES = (
             unless(_nobody_to_start_them),
             unless(_left_with_failure),
             unless(_its_starter_hears),
+            unless(worlds_differ),
         ),
         why="Making a process group waits until all {counted} ranks have come; {started} is all "
         "that was started.",

@@ -162,7 +162,7 @@ def _another_root(scene: Scene) -> Found | None:
 def _other_members(scene: Scene) -> Found | None:
     """The frames or the logs show that ranks make a group of other members as the same one."""
     found = scene.disagreement
-    if found is None or found.about not in ("members", "local", "made"):
+    if found is None or found.about not in ("members", "local", "named", "made"):
         return None
     return Found(found.sentence, {"sentence": found.sentence})
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from ...base.launchers import DIALECTS
+from ...base.library_functions import Role, find_role
 from ...base.native_code import CODE_OF_MPI
 from ...base.process_facts import Look
 from ..process.blocked_syscalls import SLEEP_CALLS
@@ -160,6 +161,12 @@ def _port_is_taken(scene: Scene) -> Found | None:
     return Found(f"{who} listens at port {taken.port}", {"who": who, "port": str(taken.port)})
 
 
+def _a_server_waits_for_it(scene: Scene) -> Found | None:
+    """A function of a server's waits for the port: what has it does not give it back by itself."""
+    frame = find_role(scene.frames, Role.AWAITS_PORT)
+    return Found(f"it waits in {format_frame(frame)}") if frame is not None else None
+
+
 def _asks_a_server(scene: Scene) -> Found | None:
     """It asks an address again and again until a server answers there, and none does."""
     asked = scene.view.look.asked_server if scene.view is not None else None
@@ -235,7 +242,7 @@ SERVER_CAUSES = (
     KnownCause(
         id="port-taken",
         title="another process listens at the port that it waits for",
-        signs=(need(_port_is_taken, 0.9, proves=True),),
+        signs=(need(_port_is_taken, 0.9), also(_a_server_waits_for_it, 0.2, proves=True)),
         why="It asks for port {port} again and again, and {who} listens there: another server, or "
         "what is left of an earlier one, whose processes outlive it where it was killed.",
         avoid=(

@@ -88,6 +88,14 @@ def masters_differ(scene: Scene) -> Found | None:
     return None
 
 
+def worlds_differ(scene: Scene) -> Found | None:
+    """Ranks make the group of all for different numbers of ranks, as torch's frames say."""
+    told = scene.disagreement
+    if told is None or told.about != "world":
+        return None
+    return Found(told.sentence, {"sentence": told.sentence})
+
+
 def _master(scene: Scene, facts: RankFacts, name: str) -> str:
     """Return where a rank looks for the store, "" if it is told neither by a variable nor by the
     frames in which it does so: a script may pass an address of its own (init_method, store).
@@ -312,6 +320,18 @@ CAUSES = (
             "a path of a file:// store is made once, before a rank changes its folder",
         ),
         references=("pytorch/pytorch#53395",),
+    ),
+    KnownCause(
+        id="different-world",
+        title="ranks make the process group for different numbers of ranks",
+        signs=(need(worlds_differ, 0.8), also(makes_a_group, 0.2)),
+        why="{sentence}: who counts on more waits for ranks that nobody starts, and who counts on "
+        "fewer is through before the others have come.",
+        avoid=(
+            "let no file of settings or profile set WORLD_SIZE: the launcher does",
+            "print(os.environ['WORLD_SIZE']) on each rank before init_process_group",
+        ),
+        references=("pytorch/pytorch#52848",),
     ),
     KnownCause(
         id="store-file-not-shared",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from ...base.identity import name_rank
 from ...base.library_functions import Role, find_role
 from ...base.process_facts import Frame, Kernel, Thread
+from ...base.words import begin_sentence
 from ..process.blocked_syscalls import POLL_CALLS, READ_CALLS, list_awaited_pids
 from ..process.frames import (
     EXPORTERS,
@@ -45,6 +47,8 @@ _HANDS_OVER = (
     (r"/threading\.py", "wait|wait_for"),
     (r"concurrent/futures/_base\.py", "result|wait"),
 )
+_CONDITION = (r"/threading\.py", r"wait|wait_for")
+_MAY_BE_NOTIFIED = 0.6  # what a sign is worth where other threads of the job may notify
 _OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
 RESULT = (r"concurrent/futures/_base\.py", "result")
 _SHARED_LOCK = (r"multiproc?ess(?:ing)?/synchronize\.py", "__enter__|acquire|wait")
@@ -155,12 +159,24 @@ def no_other_thread_works(scene: Scene) -> Found | None:
     return Found("it has no other thread of Python at work for the job")
 
 
+def hands_it_to_a_loop(scene: Scene) -> Found | None:
+    """The source shows that the line hands a coroutine to a loop (run_coroutine_threadsafe)."""
+    handed = "run_coroutine_threadsafe"
+    for frame in scene.frames:
+        if any(name.rpartition(".")[2] == handed for name in frame.calls):
+            return Found(f"{format_frame(frame)} hands a coroutine to a loop")
+    return None
+
+
 def _its_giver_has_ended(scene: Scene) -> Found | None:
     """The job has no other thread of Python, or it wrote that one has ended, and all others wait to
     be given something as well, or for requests.
     """
     if found := no_other_thread_works(scene):
-        return replace(found, values={"gone": "there is no other thread"})
+        gone = "there is no other thread"
+        if handed := hands_it_to_a_loop(scene):
+            gone = f"{handed.sentence} that no thread runs any more"
+        return replace(found, values={"gone": gone})
     ended = a_thread_ended(scene)
     tasks = (_kernel(scene, thread) for thread in find_side_threads(scene))
     waits = (task.syscall.name if task and task.syscall else "" for task in tasks)
@@ -286,6 +302,41 @@ def _its_loop_takes_tasks(scene: Scene) -> Found | None:
     return Found(f"{format_frame(frame)} takes tasks") if frame is not None else None
 
 
+def _all_wait_for_one_condition(scene: Scene) -> Found | None:
+    """The main thread waits for a Condition of the job's own without a time limit, and so do other
+    threads for the same one: who waits notifies nobody.
+    """
+    main = scene.view.main if scene.view is not None else None
+    condition = _find_condition(scene, main) if main is not None else ""
+    if main is None or not condition:
+        return None
+    sides = find_side_threads(scene)
+    same = [thread for thread in sides if _find_condition(scene, thread) == condition]
+    if not same:
+        return None
+    places = [own for one in (main, *same) if (own := scene.users_frame(one.frames)) is not None]
+    who = [f"the main thread in {format_frame(places[0])}"]
+    who += [f"{_named(t)} in {format_frame(own)}" for t, own in zip(same, places[1:], strict=False)]
+    # Another thread may notify them yet.
+    doubtful = len(sides) > len(same)
+    words = f"{', '.join(who)} wait for the same Condition"
+    values = {"who": begin_sentence(", ".join(who))}
+    return Found(words, values, _MAY_BE_NOTIFIED if doubtful else 1.0, doubtful=doubtful)
+
+
+def _find_condition(scene: Scene, thread: Thread) -> str:
+    """Return the Condition that the job's own code waits for in a thread, by the address of its
+    object, "" where it waits for none: Events, Queues and Barriers have Conditions of their own.
+    """
+    python = [frame for frame in thread.frames if not frame.native]
+    waits = list(takewhile(lambda frame: find_frame((frame,), *_CONDITION) is not None, python))
+    outer = python[len(waits)] if len(waits) < len(python) else None
+    is_own = outer is not None and frame_owner(outer, scene.job.package) in ("user", "step")
+    if not waits or not is_own or not _for_ever(_kernel(scene, thread)):
+        return ""
+    return dict(waits[-1].objects).get("self", "")
+
+
 def _waits_for_a_shared_lock(scene: Scene) -> Found | None:
     """A rank waits for a lock that processes share (multiprocessing.Lock, semop)."""
     if scene.call in ("semop", "semtimedop"):
@@ -388,6 +439,20 @@ CAUSES = (
             "lock.acquire(timeout=60): an error in place of silence",
         ),
         references=("scikit-learn/scikit-learn#29145",),
+    ),
+    KnownCause(
+        id="nobody-notifies",
+        title="all threads that use a Condition wait for it, and nobody is left to notify them",
+        signs=(need(_all_wait_for_one_condition, 0.9),),
+        why="{who} wait for the same Condition, each until another one has changed what it looks "
+        "at: who waits notifies nobody.",
+        avoid=(
+            "a lock for readers and writers is not taken twice by one thread: a writer that waits "
+            "in between keeps the second one out",
+            "what each waits for is changed before it waits itself, and notify_all() said",
+            "condition.wait_for(..., timeout=60): an error in place of silence",
+        ),
+        references=("https://docs.python.org/3/library/threading.html#condition-objects",),
     ),
     KnownCause(
         id=DEAD_PRODUCER,

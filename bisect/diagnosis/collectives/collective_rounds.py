@@ -76,6 +76,9 @@ def read_loop(made: Sequence[Collective], loop: Collective, other: Collective) -
     """
     if _is_of_a_thread(other) and not _is_of_a_thread(loop):
         return "beside"
+    # A callback in a thread of C++ has no line of a module at its outer end.
+    if _begins_at_a_module(loop) and not _begins_at_a_module(other):
+        return "beside"
     keys = list(map(call_key, made))
     places = [place for place, key in enumerate(keys) if key == call_key(loop)]
     if not places:
@@ -104,6 +107,10 @@ def find_expected(
 
 def _is_of_a_thread(one: Collective) -> bool:
     return bool(one.path) and _STARTS_A_THREAD.match(one.path[-1]) is not None
+
+
+def _begins_at_a_module(one: Collective) -> bool:
+    return (one.path[-1] if one.path else one.origin or one.site).endswith(" <module>")
 
 
 def name_left_out_reduction(found: Mismatch, ranks: Sequence[RankFacts]) -> Mismatch:

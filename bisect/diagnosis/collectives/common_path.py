@@ -305,17 +305,29 @@ def _is_in_loop(frames: Sequence[Frame], line: int) -> bool:
     return leaves or any(frame.loop for frame in called)
 
 
-def list_differing_calls(places: Sequence[CollectivePlace]) -> list[CollectivePlace]:
+def list_differing_calls(
+    places: Sequence[CollectivePlace], with_groups: bool = False
+) -> list[CollectivePlace]:
     """Return a place for each different call in which ranks are, [] where all may be in phases of
     one call, or of what one line of the job's has called: unless two of them wait for each other.
+    `with_groups`: one call over the group of all and over another one are two.
     """
     named = {place.key: place for place in reversed(places) if place.call}
     calls, lines = {one.call for one in named.values()}, {one.own for one in named.values()}
-    if len(calls) < 2:
+    if len(calls) < 2 and not (with_groups and _part_over_groups([*named.values()])):
         return []
     if len(lines) == 1 and lines != {()} and not _wait_for_each_other(places):
         return []
     return sorted(named.values(), key=lambda one: one.rank)
+
+
+def _part_over_groups(places: Sequence[CollectivePlace]) -> bool:
+    """Return whether ranks are in one call over the group of all and over another one, in different
+    lines, one of which not all ranks come by as its source shows: the two do not meet.
+    """
+    groups, lines = {one.group for one in places}, {one.own for one in places}
+    some = any(one.own and one.own[-1].condition for one in places)
+    return {"given", "default"} <= groups and len(lines) > 1 and some
 
 
 # In these each rank waits for all others, and in those all but the root for the root.

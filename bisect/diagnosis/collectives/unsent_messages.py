@@ -26,7 +26,8 @@ def receives(one: Collective) -> bool:
 
 def find_unsent_message(ranks: Sequence[RankFacts]) -> Mismatch | None:
     """Return the first message for which a rank waits and with which its peer is through: it stands
-    in a collective to which the one that waits has not come, or waits for that one's answer. None
+    in a collective to which the one that waits has not come, or waits for that one's answer, or has
+    come by the place where it sent the ones before. None
     if there is none, or where a log has lost its beginning.
 
     At fault is the peer, if messages of others came to it for each that it was to pass on, if it
@@ -104,7 +105,8 @@ def _find_unsent(
     is_ring = is_to_one_peer(went_on)
     is_mutual = went_on.peer == rank and receives(went_on) and receives(waits)
     untaken = _find_untaken(peer, rank, waiting, logs) if is_mutual else ""
-    if is_ring and not (untaken or (is_mutual and _left_one_out(theirs, rank))):
+    is_past = is_ring and not untaken and _is_past(theirs, rank, waits)
+    if is_ring and not (untaken or is_past or (is_mutual and _left_one_out(theirs, rank))):
         return None
     if not is_ring and not _is_for(rank, went_on, logs[peer]):
         return None
@@ -113,8 +115,9 @@ def _find_unsent(
     if sent >= number:
         return None
     passes_on = sum(one.peer != rank and receives(one) for one in theirs if is_to_one_peer(one))
-    is_theirs = bool(untaken) or (receives(waits) and passes_on >= number)
-    if is_ring and not is_theirs:
+    # Who is past the place may have been told of another peer there, or who waits was.
+    is_theirs = bool(untaken) or (not is_past and receives(waits) and passes_on >= number)
+    if is_ring and not (is_theirs or is_past):
         return None
     usual = _find_usual_peer(rank, waits, logs) if not is_theirs else None
     if not is_theirs and not usual:
@@ -207,6 +210,20 @@ def _find_untaken(
         for who in (peer, rank)
     }
     return "" if found[rank] else found[peer]
+
+
+def _is_past(theirs: Sequence[Collective], rank: RankId, waits: Collective) -> bool:
+    """Return whether a peer has done more since its last message with `rank`, in this direction,
+    than in each round from one of these to the next before: it has come by the place of the one
+    for which `rank` waits. Two rounds at least, which are alike.
+    """
+    places = [
+        place
+        for place, one in enumerate(theirs)
+        if is_to_one_peer(one) and one.peer == rank and receives(one) != receives(waits)
+    ]
+    rounds = {after - one for one, after in pairwise(places)}
+    return len(places) > _FEWEST and len(rounds) == 1 and len(theirs) - places[-1] > min(rounds)
 
 
 def _left_one_out(theirs: Iterable[Collective], rank: RankId) -> bool:

@@ -114,6 +114,18 @@ def endpoint_unreachable() -> Facts:
     return endpoint(tcp("10.9.9.9:80", "SYN_SENT"), call="connect")
 
 
+def test_a_handshake_that_is_not_answered_is_told() -> None:
+    one = look(
+        "SSLSocket.do_handshake STD/ssl.py:1383",
+        "ask train.py:38",
+        call="read",
+        descriptors=on(SILENT),
+        sockets=(SILENT,),
+    )
+    assert "does it speak TLS?" in " ".join(causes_of(only_first(one))["endpoint-silent"].matched)
+    assert "TLS" not in " ".join(causes_of(endpoint_silent())["endpoint-silent"].matched)
+
+
 def queue_unserved() -> Facts:
     one = replace(receives(0, retries=0.1), unserved=("ipc:///tmp/a.sock",))
     return only_first(with_native(one, "poll", "zmq_msg_recv"))

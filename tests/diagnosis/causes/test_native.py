@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hangbisect.base.process_facts import Look
 
-from ..made_up import held, job, look, rank
+from ..made_up import ALL_REDUCE, held, job, look, rank
 from .scenes import Facts, Shows, causes_of
 from .seen import LIBC, PYTHON, native
 
@@ -102,6 +102,22 @@ def test_a_wait_for_another_rank_in_torchs_own_code_is_no_native_call_either(ins
         (inside, "/venv/lib/libtorch_cpu.so"),
     )
     assert "native-call" not in causes_of((job(), [rank(0, waits), held(1)]))
+
+
+def test_a_wait_for_a_thread_of_its_own_in_a_collective_is_no_native_call() -> None:
+    """The callback of a future sums once more, in the thread of gloo that has made it come true."""
+    waits = native(
+        look("wait_all SP/torch/futures/__init__.py:334", "main train.py:39", call="futex"),
+        ("std::condition_variable::wait", "/usr/lib/libstdc++.so.6"),
+        ("torch::jit::PythonFutureWrapper::wait", "/venv/lib/libtorch_python.so"),
+    )
+    sums = look("all_reduce SP/torch/distributed/distributed_c10d.py:3252", "arrived train.py:26")
+    beside = replace(sums.threads[0], name="", os_id=900)
+    waits = replace(waits, threads=(*waits.threads, beside))
+    facts = job(world=3), [rank(1, waits, waits), *(rank(n, ALL_REDUCE) for n in (0, 2))]
+    found = causes_of(facts)
+    assert "native-call" not in found
+    assert next(iter(found)) == "rank-conditional-collective"
 
 
 def test_a_rank_that_moves_does_not_spin() -> None:

@@ -117,13 +117,39 @@ def pipe_writer_gone() -> Facts:
     return job(), [rank(0, reads_results(OWN, ORPHAN), children=((dead(),),)), held(1)]
 
 
+def stream_kept_open(other_end: int = 500, copy_reads: Socket | None = None) -> Facts:
+    """Rank 0 reads a connection to its end; rank 1 has closed its own, and looks for a word of rank
+    0; a process that it has forked waits for work.
+    """
+    end = tcp("10.0.0.1:5", peer_pids=(other_end,), peer_names=("python",))
+    reads = look("read_all star.py:30", call="recvfrom", descriptors=on(end), sockets=(end,))
+    looks_again = look("send star.py:58", call="clock_nanosleep")
+    work = Socket(9, "unix", state="ESTABLISHED", peer_pids=(101,), peer_names=("python",))
+    copy = look("augment star.py:67", call="read", descriptors=on(copy_reads or work))
+    tasks = tuple(replace(task, tid=500) for task in copy.kernel)
+    copy = replace(copy, pid=500, ppid=101, kernel=tasks, is_forked=True)
+    sender = rank(1, looks_again, looks_again, children=((copy, copy),))
+    return job(), [rank(0, reads, reads), sender]
+
+
 SHOWS: Shows = {
+    "stream-kept-open": stream_kept_open,
     "nobody-sends": nobody_sends,
     "pipe-unread": pipe_unread,
     "pipe-no-writer": pipe_no_writer,
     "pipe-writer-gone": pipe_writer_gone,
     "socket-unread": socket_unread,
 }
+
+
+def test_a_connection_that_its_rank_has_too_or_that_the_copy_serves_is_not_kept_open() -> None:
+    assert "stream-kept-open" not in causes_of(stream_kept_open(other_end=101))
+    served = tcp("10.0.0.2:6", peer_pids=(100,), peer_names=("python",))
+    assert "stream-kept-open" not in causes_of(stream_kept_open(copy_reads=served))
+    elsewhere = tcp("10.0.0.9:80", peer_pids=(77,), peer_names=("nginx",))
+    found = causes_of(stream_kept_open(copy_reads=elsewhere))
+    sure = causes_of(stream_kept_open())["stream-kept-open"].agreement
+    assert found["stream-kept-open"].agreement < sure
 
 
 def test_who_reads_from_its_starter_waits_for_a_message_and_for_no_server() -> None:

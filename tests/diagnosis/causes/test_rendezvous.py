@@ -43,6 +43,16 @@ def different_master() -> Facts:
     return job(), [rank(0, GROUP, environment=TORCHRUN), rank(1, GROUP, environment=other)]
 
 
+def different_world() -> Facts:
+    sizes = {0: 3, 1: 4, 2: 3}
+    one = look(*MAKES_STORE, call="poll")
+    looks = {
+        n: with_locals(one, "_create_c10d_store", rank=n, world_size=size)
+        for n, size in sizes.items()
+    }
+    return job(world=3), [rank(n, each) for n, each in looks.items()]
+
+
 def other_node_missing() -> Facts:
     away = {**TWO_NODES, "MASTER_ADDR": "10.0.0.1"}
     ranks = [rank(n, GROUP, environment=away) for n in (0, 1)]
@@ -121,6 +131,7 @@ SHOWS: Shows = {
     "duplicate-rank": duplicate_rank,
     "more-joins-than-world": more_joins_than_world,
     "different-master": different_master,
+    "different-world": different_world,
     "other-node-missing": other_node_missing,
     "master-is-loopback": master_is_loopback,
     "node-lost": node_lost,

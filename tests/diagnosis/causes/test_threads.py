@@ -46,6 +46,44 @@ NESTED = (
 )
 
 
+_READS = ("Condition.wait STD/threading.py:327", "Locks.read locks.py:29", "batch train.py:9")
+_WRITES = ("Condition.wait STD/threading.py:327", "Locks.write locks.py:43", "refresh train.py:4")
+_GETS = ("Condition.wait STD/threading.py:327", "Queue.get STD/queue.py:171", "take train.py:30")
+
+
+def nobody_notifies(
+    other: str = "0x7f01", more: tuple[str, ...] | None = None, main: tuple[str, ...] = _READS
+) -> Facts:
+    """The main thread reads a second time, and a writer waits for the end of the first."""
+    one = native(look(*main, args=FOREVER), *LOCK)
+    threads = [("refresher", _WRITES), *([("other", more)] if more else [])]
+    one = beside(one, *threads, args=FOREVER)
+    objects = ["0x7f01", other, "0x7f09"]
+    threads_of = (
+        replace(thread, frames=tuple(_with_self(frame, this) for frame in thread.frames))
+        for thread, this in zip(one.threads, objects, strict=False)
+    )
+    return job(), [first(replace(one, threads=tuple(threads_of))), held(1)]
+
+
+def _with_self(frame: Frame, this: str) -> Frame:
+    waits = frame.name == "Condition.wait"
+    return replace(frame, objects=(("self", this),)) if waits else frame
+
+
+def test_a_condition_that_all_wait_for_is_told_from_two_conditions() -> None:
+    found = causes_of(nobody_notifies())["nobody-notifies"]
+    assert "The main thread in Locks.read (locks.py:29)" in found.why
+    assert "thread refresher in Locks.write (locks.py:43)" in found.why
+    assert "nobody-notifies" not in causes_of(nobody_notifies(other="0x7f02"))
+    assert "nobody-notifies" not in causes_of(nobody_notifies(main=_GETS))
+
+
+def test_a_thread_that_waits_for_something_else_may_notify_them() -> None:
+    found = causes_of(nobody_notifies(more=_GETS))["nobody-notifies"]
+    assert found.agreement < causes_of(nobody_notifies())["nobody-notifies"].agreement
+
+
 def wake_up(*ends: int) -> Descriptor:
     pair = Socket(9, "unix", state="ESTABLISHED", peer_pids=ends)
     return Descriptor(6, "socket", "socket:[9]", socket=pair)
@@ -71,6 +109,16 @@ def lock_order() -> Facts:
     other = ("refresh", ("refresh data.py:12", "Thread.run STD/threading.py:982"))
     both = beside(TAKES, other)
     return job(), [first(both), held(1)]
+
+
+def test_a_coroutine_that_was_handed_to_a_loop_that_runs_no_more_is_told() -> None:
+    """asyncio.run_coroutine_threadsafe(upload(), loop).result(), and the loop was stopped."""
+    handed = ("asyncio.run_coroutine_threadsafe", "asyncio.run_coroutine_threadsafe().result")
+    main = RESULT.threads[0]
+    frames = tuple(replace(one, calls=handed) if one.name == "load" else one for one in main.frames)
+    waits = replace(RESULT, threads=(replace(main, frames=frames),))
+    why = causes_of((job(), [rank(0, waits), held(1)]))["dead-producer"].why
+    assert "load (data.py:20) hands a coroutine to a loop that no thread runs any more" in why
 
 
 def dead_producer() -> Facts:
@@ -158,6 +206,7 @@ def tasks_in_a_ring() -> Facts:
 
 
 SHOWS: Shows = {
+    "nobody-notifies": nobody_notifies,
     "self-deadlock": self_deadlock,
     "lock-order": lock_order,
     "dead-producer": dead_producer,
