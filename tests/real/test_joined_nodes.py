@@ -184,6 +184,36 @@ def test_without_any_token_the_first_host_shows_what_all_tell_and_each_judges(
     end_all(started)
 
 
+def test_a_run_on_each_host_without_a_token_in_common_ends_no_rank_by_what_others_tell(
+    hosts_here: HostsHere,
+) -> None:
+    """Each has a run folder of its own: the token that the first leaves there reaches nobody."""
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "1", "lock", "1000", on_hang="end", HANGBISECT_TOKEN="")
+    made.until(lambda: "rank 1 n2 " in started[0].said(), "not shown", DEADLINE)
+    found = told(made[0])
+    assert any("not proved to be of this job" in note for note in found["notes"]), found
+    assert (found["outcome"], found["ranks"]["culprit"]) == ("silent", [1]), shown(started)
+    assert started[0].said().count("No token joins the nodes") == 1, shown(started)
+    made.until(lambda: bool(headings(started[1])), "no verdict of its own", DEADLINE)
+    assert all("comes from" not in one.said() for one in started), shown(started)
+    end_all(started)
+
+
+def test_a_token_that_comes_late_to_a_shared_folder_joins_the_nodes(hosts_here: HostsHere) -> None:
+    """Until then this node proves nothing, and is heard all the same."""
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000", HANGBISECT_TOKEN="")
+    token = made[0].inside_folder / "run" / "link.json"
+    made.until(lambda: "No token joins the nodes" in started[0].said(), "not heard", DEADLINE)
+    late = made[1].inside_folder / "run" / "link.json"
+    late.parent.mkdir(exist_ok=True)
+    late.touch(0o600)
+    late.write_bytes(token.read_bytes())
+    made.until(lambda: joined(started) != "", "they are not joined", DEADLINE)
+    end_all(started)
+
+
 def test_a_proved_hang_ends_the_ranks_of_all_hosts(hosts_here: HostsHere) -> None:
     made = hosts_here.make(2, shared=False)
     started = start(hosts_here, made, "1", "lock", "1000", on_hang="end")
