@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import hosts_services
 import pytest
 from hangbisect.monitor.clocks import OTHER_NODES_LIMIT
 from hosts import Host, Hosts
@@ -214,6 +215,32 @@ def test_a_token_that_comes_late_to_a_shared_folder_joins_the_nodes(hosts_here: 
     end_all(started)
 
 
+def test_who_watches_mpirun_from_a_host_without_ranks_gives_the_one_verdict(
+    hosts_here: HostsHere,
+) -> None:
+    """Mpirun passes no variables on: no rank is watched where it is, and no folder is shared."""
+    if why_not := hosts_services.ssh_missing():
+        pytest.skip(why_not)
+    made = hosts_here.make(3, shared=False)
+    hosts_services.start_ssh(made)
+    for host in made.all:
+        (host.inside_folder / "meets.py").write_text(MEETS)
+    (made[0].inside_folder / "hostfile").write_text("n2 slots=1\nn3 slots=1\n")
+    numbers = "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=2 MASTER_ADDR=n2 MASTER_PORT=29400"
+    words = ["mpirun", "--allow-run-as-root", "--hostfile", made.folder / "hostfile", "-x", "PATH"]
+    words += ["sh", "-c", f"{numbers} exec {PYTHON} meets.py 1 fifo 1000"]
+    run = [HANGBISECT, "run", "--stall", "4", "--run-dir", "run", "--"]
+    started = [hosts_here.start(made[0], *run, *words)]
+    until_told(made.all[:1], started)
+    made.until(lambda: "report  " in started[0].said(), "not printed", DEADLINE)
+    found = told(made[0])
+    assert (found["ranks"]["culprit"], found["where"][0]["host"]) == ([1], "n3"), shown(started)
+    assert found["command"][0] == "mpirun", found["command"]  # not what mpirun starts there
+    assert len(headings(started[0])) == 1, shown(started)
+    assert not any(verdicts(host.inside_folder / "run") for host in made.all[1:])
+    end_all(started)
+
+
 def test_a_proved_hang_ends_the_ranks_of_all_hosts(hosts_here: HostsHere) -> None:
     made = hosts_here.make(2, shared=False)
     started = start(hosts_here, made, "1", "lock", "1000", on_hang="end")
@@ -254,6 +281,7 @@ def test_a_host_that_dies_is_named_with_its_last_word(hosts_here: HostsHere) -> 
     started = start(hosts_here, made, "-1", "none", "1000")
     made.until(lambda: joined(started) != "", "they are not joined")
     time.sleep(6)
+    assert not any(map(headings, started)), shown(started)  # they are healthy so far
     made[2].die()
     until_told(made.all[:2], started)
     found = told(made[0])
@@ -274,6 +302,7 @@ def test_whoever_is_cut_off_judges_for_itself_and_says_whom_it_does_not_see(
     started = start(hosts_here, made, "-1", "none", "1000")
     made.until(lambda: joined(started) != "", "they are not joined")
     time.sleep(6)
+    assert not any(map(headings, started)), shown(started)  # they are healthy so far
     made.cut(made[2])
     until_told(made.all, started)
     for host, ranks in ((made[0], [0, 1]), (made[2], [2])):
@@ -292,6 +321,7 @@ def test_the_next_node_leads_once_the_lead_is_lost(hosts_here: HostsHere) -> Non
     started = start(hosts_here, made, "-1", "none", "1000")
     made.until(lambda: joined(started) != "", "they are not joined")
     time.sleep(6)
+    assert not any(map(headings, started)), shown(started)  # they are healthy so far
     made[0].die()
     until_told(made.all[1:], started)
     for host in made.all[1:]:
