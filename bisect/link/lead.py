@@ -73,7 +73,8 @@ _MOST_SAID = 40  # sentences, each once
 _ROSTER_BEATS, _WORDS_OF_BEAT = 5, 16
 _FEW_NODES = 64  # so many hear at once of one that comes: it goes to each of them
 _MOST_DONE = 64  # things for which ranks of other nodes wait
-_ANSWERS_EVERY = 0.05  # seconds between two looks at who has answered
+# Seconds between two looks at who has answered, of so many nodes that each costs something.
+_ANSWERS_EVERY, _MANY_NODES = 0.05, 50
 
 
 Judge = Callable[[Sequence[NodeAnswer], Sequence[Unseen], NodeAnswer], Awaitable[Judged]]
@@ -426,7 +427,7 @@ class Lead:
             until = max(until, min(self._reports.heard + _REPORT_PAUSE, began + _LAST_REPORT))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), BEAT_EVERY / 4)
-            await asyncio.sleep(_ANSWERS_EVERY)
+            await asyncio.sleep(_ANSWERS_EVERY * min(1.0, len(waited) / _MANY_NODES))
         for peer in self._peers.values():
             if peer.left and peer.answer is not None:  # what it said as it ended still counts
                 answered.setdefault(peer.join.node, peer.answer)
