@@ -50,6 +50,7 @@ from ..base.lazy_dataclass import dataclass
 VERSION = 1  # of the link
 LARGEST = 1 << 20  # bytes of a message
 MOST = 64 << 20  # bytes of all messages of one connection, at once
+MOST_UNPROVED = MOST // 4  # the same of who has proved nothing
 MORE_EACH_SECOND = 64 << 10  # bytes beside that: a training of weeks has words and beats all along
 MAC_SIZE = 16
 _HEADER = 4
@@ -368,7 +369,8 @@ class Channel:
                 data = await self._reader.read(_AT_ONCE)  # end of a task (cpython#86296)
             if not data:
                 raise ConnectionError("the connection was closed")
-            self._decoder.most = MOST + int((now - self._opened) * MORE_EACH_SECOND)
+            most = MOST if self.is_trusted else MOST_UNPROVED
+            self._decoder.most = most + int((now - self._opened) * MORE_EACH_SECOND)
             self._decoder.feed(data)
         self._began = 0.0
         return message

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from ..base.client_program import allow_descriptors
 from ..base.identity import RankId
-from ..base.words import format_ranks
+from ..base.words import format_ranks, join_lines
 from .channel import (
     Address,
     Channel,
@@ -73,8 +73,7 @@ _MOST_SAID = 40  # sentences, each once
 _ROSTER_BEATS, _WORDS_OF_BEAT = 5, 16
 _FEW_NODES = 64  # so many hear at once of one that comes: it goes to each of them
 _MOST_DONE = 64  # things for which ranks of other nodes wait
-# Seconds between two looks at who has answered, of so many nodes that each costs something.
-_ANSWERS_EVERY, _MANY_NODES = 0.05, 50
+_ANSWERS_EVERY, _MANY_NODES = 0.05, 50  # seconds between two looks at who has, of so many
 
 
 Judge = Callable[[Sequence[NodeAnswer], Sequence[Unseen], NodeAnswer], Awaitable[Judged]]
@@ -234,6 +233,7 @@ class Lead:
         self._tell(f"{name} is not heard on the link between nodes: {error}")
 
     def _tell(self, sentence: str) -> None:
+        sentence = join_lines(sentence)  # names come from elsewhere
         if sentence not in self._told and len(self._told) < _MOST_SAID:
             self._told.add(sentence)
             self._say(sentence)

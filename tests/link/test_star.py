@@ -470,6 +470,30 @@ def test_a_node_without_a_token_is_heard_apart_and_comes_to_none_of_the_others()
     run(test())
 
 
+def test_who_proves_nothing_may_send_less_and_prints_nothing_but_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "MOST_UNPROVED", 1 << 20)
+
+    async def test() -> None:
+        made = Star()
+        made.lead.hear_unproved(lambda join: "")
+        made.port = await made.lead.listen("127.0.0.1", 0)
+        stranger = await made.open(Credentials("job"))
+        stranger.send(encode(replace(join_of(1), host="n2\x1b[2J")))
+        word = RankWord(1, "runs", "x" * 300_000)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(8):
+                stranger.send(encode(Digest((word,))))
+                await asyncio.sleep(0.05)
+        await until(lambda: any("more than 1 MiB" in said for said in made.said))
+        assert all(said.isprintable() for said in made.said)
+        stranger.close()
+        made.end()
+
+    run(test())
+
+
 def test_a_lead_whose_token_was_given_hears_nobody_without_it() -> None:
     async def test() -> None:
         async with star() as made:
