@@ -97,7 +97,7 @@ def compute(name):
     + MEETING
     + """\
 log, block = open(f"steps-{rank}.log", "w"), bytes(50_000)
-scratch = os.open(f"/tmp/scratch-{rank}", os.O_CREAT | os.O_WRONLY)
+scratch = os.open(f"scratch-{rank}", os.O_CREAT | os.O_WRONLY)
 for step in range(int(sys.argv[3])):
     if step == 3 and rank == culprit:
         hang()

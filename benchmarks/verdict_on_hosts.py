@@ -7,8 +7,9 @@ against one host.
 The ranks are light: no library, a meeting at rank 0 over sockets for each step. Hosts are
 namespaces without a shared folder (hosts.py), all on this machine: so each number of ranks is
 measured on one host as well, where the same processors do the same work. The ways take turns. A
-clock counts from when movement was seen last, so the hang comes once the watch has seen some for a
-while: before that the clock of a single host counted from a second before the hang.
+clock counts from when movement was seen last: a step writes enough for each sample to see it, and
+the hang comes once the watch has taken some. Without that the clock of a single host counted from
+the begin of its watch, a second before the hang, and steps that only sleep pass for a poll.
 
 `verdict`: once all hosts are joined, one rank opens a pipe that nobody writes to. Counted are the
 seconds from that to verdict.json of rank 0's host, less those of `--stall`, and those from the
@@ -42,9 +43,9 @@ from joined_hosts import MEETING, TOKEN, environ_of
 JOINED = "one verdict on all"
 STALL = 8.0  # seconds; ranks that come after one another have shorter silences
 LIMIT = 180.0  # seconds for anything
-# Seconds from all that are joined, or from the first step, to the hang: movement has been dated by
-# a look by then on one host too, and the hang comes at any time between two of these.
-SETTLES = (7.0, 10.0)
+# Seconds from all that are joined, or from the first step, to the hang: the watch has begun on one
+# host too by then, and the hang comes at any time between two of its samples.
+SETTLES = (5.0, 7.0)
 SCRIPTS = Path(sys.executable).parent
 # Starts the ranks of a host, as torchrun does.
 STARTS = """\
@@ -76,11 +77,13 @@ def hang():
 """
     + MEETING
     + """\
-log = open(f"steps-{rank}.log", "w")
+log, block = open(f"steps-{rank}.log", "w"), bytes(50_000)
+scratch = os.open(f"scratch-{rank}", os.O_CREAT | os.O_WRONLY)
 for step in range(steps):
     if rank == culprit and os.path.exists("go"):
         hang()
     all_meet()
+    os.pwrite(scratch, block, 0)
     log.write("done ")
     log.flush()
     print("step", step, flush=True)

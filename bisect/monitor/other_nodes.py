@@ -296,9 +296,7 @@ class OtherNodes:
 
     def _say_if_alone(self) -> None:
         link = self.link
-        if link is None or link.was_led or self._said_none or self._lead is not None:
-            return
-        if link.is_connected:  # without a token
+        if link is None or link.was_led or link.is_connected or self._said_none or self._lead:
             return
         leads = 0 in self.ranks and not self._cannot_listen
         if leads or time.monotonic() < self._began + NO_LEAD_AFTER:
@@ -465,7 +463,11 @@ class OtherNodes:
         if is_heard and ended == "done":  # who failed or hangs elsewhere is none of ours
             judged = await link.wait_for_judgement(END_LIMIT)
             verdict = judged.verdict if judged is not None else None
-            return judged if verdict is not None and verdict.outcome == "ok" else None
+            if verdict is not None and verdict.outcome == "ok":
+                return judged
+            if self._lead is not None:  # each of the others tells of its own ranks from now on
+                self._lead.close("its ranks have ended")
+            return None
         return await link.wait_for_judgement() if is_heard and (asks or inquiry) else None
 
     @property
