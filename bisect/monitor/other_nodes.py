@@ -267,16 +267,15 @@ class OtherNodes:
         return await self._next.find()
 
     async def find_first(self) -> tuple[Sequence[Address], Credentials]:
-        """Return where to look for the first lead, and what to prove. Without a token nothing is
-        proved, and who leads orders nothing.
-        """
+        """Return where to look for the first lead, and what to prove, if anything."""
+        addresses = await self.list_addresses()  # before: a token may come meanwhile
         if self._lead is None:
             was_refused = self.link is not None and bool(self.link.refused)
             await self._proof.choose(self._credentials().job, was_refused)
         self._say_if_alone()
         credentials = self._credentials()
         asked = await self._ask_neighbours(credentials) if credentials.can_prove else []
-        return [*await self.list_addresses(), *asked], credentials
+        return [*addresses, *asked], credentials
 
     async def _ask_neighbours(self, credentials: Credentials) -> list[Address]:
         """Return where those listen who say that they lead, where nobody does so at the address

@@ -201,6 +201,19 @@ def test_a_run_on_each_host_without_a_token_in_common_ends_no_rank_by_what_other
     end_all(started)
 
 
+def test_without_a_token_a_rank_that_fails_beside_the_lead_is_the_verdict_there(
+    hosts_here: HostsHere,
+) -> None:
+    """Its command has ended: it is not waited for long what the others tell."""
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "0", "crash", "1000", HANGBISECT_TOKEN="")
+    assert all(one.end() != 0 for one in started), shown(started)
+    crashes = [line for line in headings(started[0]) if line.startswith("CRASH")]
+    assert len(crashes) == 1, shown(started)
+    assert told(made[0])["ranks"]["culprit"] == [0], shown(started)
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
 def test_a_token_that_comes_late_to_a_shared_folder_joins_the_nodes(hosts_here: HostsHere) -> None:
     """Until then this node proves nothing, and is heard all the same."""
     made = hosts_here.make(2, shared=False)
