@@ -1,9 +1,11 @@
 """What `attach --hosts` costs the machine that asks, on so many nodes of 8 ranks.
 
-    python benchmarks/attach_nodes.py [--nodes 64] [--ranks 8] [--limit 60]
+    python benchmarks/attach_nodes.py [--nodes 64] [--ranks 8] [--limit 60] [--slowest 0.2]
 
 Required: 3 s of a processor, 200 MB and an evidence.json of 5 MB for 64 nodes; 20 s and 1 GB for
-1,250 (10,000 ranks). The nodes are simulated: one process answers for all of them, with made-up
+1,250 (10,000 ranks). The looks of the first window begin within 100 ms, with ways of up to
+`--slowest` seconds to a node as well: what is said to the first node takes no time, and to the last
+one so long. The nodes are simulated: one process answers for all of them, with made-up
 looks as large as real ones (four looks at a rank and at two children of each, nine threads, the
 text of py-spy), by the same code that answers on a real node. In the place of ssh stands a shell
 script that copies bytes from and to that process. What these two cost counts for nobody: the
@@ -28,13 +30,15 @@ from pathlib import Path
 from typing import Any
 
 from diagnosis_scale import OUTER, POOL, READING, look, rank
-from hangbisect.attach.node_answer import make_details
+from hangbisect.attach.node_answer import make_details, seconds_to_look, tell_clock
 from hangbisect.attach.node_facts import NodeFacts
 from hangbisect.attach.node_messages import Message, Summary, write_message
 from hangbisect.base.process_facts import Kernel, Look, Syscall
 from hangbisect.base.rank_facts import RankFacts
 
+LOOKING = 2.0  # seconds
 LOOKS = 4  # at each process, 0.7 s apart: those of a job that stands still
+MOST_SPREAD = 0.1  # seconds
 LIMITS = {64: (3.0, 200.0, 5.0), 1250: (20.0, 1000.0, float("inf"))}  # s, MB, MB of evidence.json
 # The last word but one is the host, as `attach` calls ssh.
 _SSH = """\
@@ -52,11 +56,13 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--ranks", type=int, default=8, help="of each node")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for a node to answer")
+    parser.add_argument("--slowest", type=float, default=0.0, help="seconds to the last node")
     parser.add_argument("--measured", metavar="FOLDER", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measured:
         return _attach(args)
-    with tempfile.TemporaryDirectory() as folder, _Nodes(args.nodes, args.ranks) as nodes:
+    made = _Nodes(args.nodes, args.ranks, args.slowest)
+    with tempfile.TemporaryDirectory() as folder, made as nodes:
         ssh = Path(folder, "bin", "ssh")
         ssh.parent.mkdir()
         ssh.write_text(_SSH.format(port=nodes.server_address[1]))
@@ -80,10 +86,12 @@ def main() -> int:
         f"{told}: {figures['cpu']:.2f} s of a processor, {figures['seconds']:.2f} s, "
         f"{figures['memory']:.0f} MB, {nodes.sent / 1e6:.1f} MB from the nodes, evidence.json "
         f"{size:.1f} MB; culprit {culprit}, {'right' if right else f'not {nodes.culprit}'}; "
-        f"the first {len(nodes.looks[:64])} were told to look within {spread * 1000:.0f} ms"
+        f"the looks of the first {len(nodes.looks[:64])} began within {spread * 1000:.0f} ms"
     )
     most = LIMITS.get(args.nodes, (float("inf"),) * 3)
-    over = any(a > b for a, b in zip((figures["cpu"], figures["memory"], size), most, strict=True))
+    over = spread > MOST_SPREAD or any(
+        a > b for a, b in zip((figures["cpu"], figures["memory"], size), most, strict=True)
+    )
     return int(over or not right)
 
 
@@ -113,10 +121,11 @@ class _Nodes(socketserver.ThreadingTCPServer):
 
     daemon_threads, request_queue_size = True, 128
 
-    def __init__(self, nodes: int, ranks: int) -> None:
-        """They answer as soon as this is entered."""
+    def __init__(self, nodes: int, ranks: int, slowest: float) -> None:
+        """They answer as soon as this is entered. `slowest`: seconds to the last of them."""
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.ranks, self.world = ranks, nodes * ranks
+        self.nodes, self.ranks, self.world = nodes, ranks, nodes * ranks
+        self.slowest = slowest
         self.culprit = self.world // 3
         self.sent = 0
         self.looks: list[float] = []  # when they were told to look
@@ -145,18 +154,28 @@ class _Connection(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         number = int(self.rfile.readline().strip()[1:])
-        self._say({"is": "ready"})
-        summary = Summary(self.server.facts(number))
+        away = self.server.slowest * number / self.server.nodes
+        summary = Summary(self.server.facts(number))  # before: one process makes up those of all
+        lines = write_message("", summary.message())
+        self._say({"is": "ready", "clock": True})
         while line := self.rfile.readline():
             order = json.loads(line)
-            if order["is"] == "look":
+            time.sleep(away)
+            if order["is"] == "clock":
+                self._say(tell_clock(), away)
+            elif order["is"] == "look":
+                time.sleep(seconds_to_look("", order))
                 self.server.looks.append(time.monotonic())
-                self._say(summary.message())
+                time.sleep(LOOKING)
+                self._send(lines)
             elif order["is"] == "details" and (told := make_details("", summary, order)):
                 self._say(told)
 
-    def _say(self, message: Message) -> None:
-        lines = write_message("", message)
+    def _say(self, message: Message, away: float = 0.0) -> None:
+        time.sleep(away)
+        self._send(write_message("", message))
+
+    def _send(self, lines: bytes) -> None:
         self.server.sent += len(lines)
         self.wfile.write(lines)
 

@@ -53,6 +53,8 @@ else:
             time.sleep(0.1)
 """
 # Rank 0 serves; each other rank asks it for every step. One of them does something else for ever.
+# A step mostly sleeps, so each look may find its rank in the same sleep, and on a busy machine it
+# uses less of a core than counts: what it writes tells it from a poll.
 MEETS = (
     """\
 import hashlib, os, socket, sys, time
@@ -85,7 +87,8 @@ def hang():
 
 def compute(name):
     for _ in range(20):
-        getattr(hashlib, name)(bytes(50_000)).hexdigest()
+        getattr(hashlib, name)(block).hexdigest()
+    os.pwrite(scratch, block, 0)
     time.sleep(0.04)
     log.write("done ")
     log.flush()
@@ -93,7 +96,8 @@ def compute(name):
 """
     + MEETING
     + """\
-log = open(f"steps-{rank}.log", "w")
+log, block = open(f"steps-{rank}.log", "w"), bytes(50_000)
+scratch = os.open(f"scratch-{rank}", os.O_CREAT | os.O_WRONLY)
 for step in range(int(sys.argv[3])):
     if step == 3 and rank == culprit:
         hang()

@@ -3,8 +3,9 @@
     python benchmarks/link_fuzz.py [--messages 100000] [--seed 1]
     python benchmarks/link_fuzz.py --silent 10000
 
-Half of the connections know the token and send messages that are changed, repeated or say what
-cannot be; the others are strangers who send bytes. All the while one node talks to the lead as it
+A third of the connections know the token and send messages that are changed, repeated or say what
+cannot be; a third know the job and prove nothing, and send the same, for the lead hears those too;
+the others are strangers who send bytes. All the while one node talks to the lead as it
 should. Wanted: the lead serves that node to the end and judges what it reports as before, no
 exception gets out, and its memory stays within 64 MiB of what it was.
 
@@ -65,11 +66,13 @@ def fuzzed(random_: random.Random) -> dict[str, Any]:
     return {**told, "t": str(told["t"])}
 
 
-async def know_the_token(port: int, random_: random.Random, left: int) -> int:
+async def know_the_token(
+    port: int, random_: random.Random, left: int, who: Credentials = OURS
+) -> int:
     """Say what cannot be, as one who has the token. Return how many messages were sent."""
     channel, sent = await open_channel("127.0.0.1", port, 5.0), 0
     with contextlib.suppress(Exception):  # the lead may let go at any message
-        await channel.greet(OURS)
+        await channel.greet(who)
         channel.send(encode(JOIN))
         for _ in range(left):
             sent += 1
@@ -91,6 +94,13 @@ def _send(channel: Channel, data: bytes, random_: random.Random) -> None:
     channel._writer.write(data)
 
 
+async def know_the_job(port: int, random_: random.Random, left: int) -> int:
+    """Say what cannot be, as one who knows the job and has no token. Return how many messages were
+    sent.
+    """
+    return await know_the_token(port, random_, left, Credentials(OURS.job))
+
+
 async def know_nothing(port: int, random_: random.Random, left: int) -> int:
     """Send bytes, as a stranger. Return how many messages were sent."""
     _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -110,6 +120,7 @@ class Served:
         """Nothing is begun before begin()."""
         self.said, self.failed = list[str](), list[str]()
         self.lead = Lead(OURS, "n1", self._judge, self.said.append)
+        self.lead.hear_unproved(lambda join: "")
         self.port = self.lost = 0
         self.peak_before = 0
 
@@ -153,7 +164,7 @@ async def measure(messages: int, seed: int) -> bool:
     random_, served, sent = random.Random(seed), Served(), 0
     await served.begin()
     while sent < messages:
-        calls = [random_.choice([know_the_token, know_nothing]) for _ in range(20)]
+        calls = [random_.choice([know_the_token, know_the_job, know_nothing]) for _ in range(20)]
         sent += sum(await asyncio.gather(*(call(served.port, random_, AT_ONCE) for call in calls)))
         served.look()
     return served.end(f"{sent} messages")

@@ -6,7 +6,10 @@ against one host.
 
 The ranks are light: no library, a meeting at rank 0 over sockets for each step. Hosts are
 namespaces without a shared folder (hosts.py), all on this machine: so each number of ranks is
-measured on one host as well, where the same processors do the same work. The ways take turns.
+measured on one host as well, where the same processors do the same work. The ways take turns. A
+clock counts from when movement was seen last: a step writes enough for each sample to see it, and
+the hang comes once the watch has taken some. Without that the clock of a single host counted from
+the begin of its watch, a second before the hang, and steps that only sleep pass for a poll.
 
 `verdict`: once all hosts are joined, one rank opens a pipe that nobody writes to. Counted are the
 seconds from that to verdict.json of rank 0's host, less those of `--stall`, and those from the
@@ -24,6 +27,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -39,7 +43,9 @@ from joined_hosts import MEETING, TOKEN, environ_of
 JOINED = "one verdict on all"
 STALL = 8.0  # seconds; ranks that come after one another have shorter silences
 LIMIT = 180.0  # seconds for anything
-SETTLES = 3.0  # seconds from all that are joined to the hang
+# Seconds from all that are joined, or from the first step, to the hang: the watch has begun on one
+# host too by then, and the hang comes at any time between two of its samples.
+SETTLES = (5.0, 7.0)
 SCRIPTS = Path(sys.executable).parent
 # Starts the ranks of a host, as torchrun does.
 STARTS = """\
@@ -71,11 +77,13 @@ def hang():
 """
     + MEETING
     + """\
-log = open(f"steps-{rank}.log", "w")
+log, block = open(f"steps-{rank}.log", "w"), bytes(50_000)
+scratch = os.open(f"scratch-{rank}", os.O_CREAT | os.O_WRONLY)
 for step in range(steps):
     if rank == culprit and os.path.exists("go"):
         hang()
     all_meet()
+    os.pwrite(scratch, block, 0)
     log.write("done ")
     log.flush()
     print("step", step, flush=True)
@@ -141,7 +149,7 @@ def time_verdict(way: Way) -> tuple[float, ...]:
             made.until(lambda: steps.exists() and steps.stat().st_size > 0, "no step", LIMIT)
             if way.hosts > 1:
                 made.until(lambda: JOINED in job.said_on(first), "not joined", LIMIT)
-            time.sleep(SETTLES)
+            time.sleep(random.uniform(*SETTLES))
             (last.inside_folder / "go").touch()
             hung = last.inside_folder / "hung"
             made.until(hung.exists, "it does not hang", LIMIT)

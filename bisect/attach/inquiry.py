@@ -2,8 +2,9 @@
 for all), told to look at the same moment, and asked for what nobody else has told already.
 
 At most `window` clients run at once. The first of them begin to look together, once all are ready
-or have failed, and after a third of the time limit in any case; each further one looks as soon as
-it is ready, when a client before it has ended.
+or have failed, and after a third of the time limit in any case: their clocks are asked for, and
+each is told a moment on its own. Each further one looks as soon as it is ready, when a client
+before it has ended.
 
 ClusterShell (1.10) has windows as well, and gateways to more hosts. It is not used: it runs an
 event loop of its own (ClusterShell/Engine) in place of asyncio's, and a window is a semaphore here.
@@ -38,6 +39,9 @@ READY_SHARE = 1 / 3  # of the time limit, after which nobody waits for who is no
 STEP_SHARE = 1 / 4
 MOST_READY = 30.0  # seconds of that: a machine that is not told to look ends (LOOK_LIMIT)
 END_LIMIT = 15.0  # seconds for a machine to end its ranks
+# Seconds for machines to say what their clocks show; then, that the order to look has arrived at
+# the slowest of them: a way there is no longer than the longest there and back, and some on top.
+_CLOCK_LIMIT, _ON_TOP = 0.5, 0.05
 _LEAST_TIME = 1.0  # seconds for a further way to be worth trying
 _LEAVE_LIMIT, _FORCE_LIMIT = 2.0, 0.2  # seconds for a client to end by itself, then by each signal
 
@@ -75,6 +79,7 @@ class _AskedNode:
         self.facts: NodeFacts | None = None
         self.trouble = ""
         self.is_settled = False  # it is ready, or has failed
+        self.tells_clock = False
         self.has_no_job = False
 
     async def next(self, until: float) -> Message:
@@ -140,24 +145,56 @@ class _Start:
     def __init__(self, groups: Sequence[_Group], limit: float) -> None:
         self._missing = {node.node for group in groups for node in group.nodes}
         self._groups: list[_Group] = []
-        self._is_open = not groups
-        self._timer = asyncio.get_running_loop().call_later(limit, self._open)
+        self._has_begun = not groups
+        self._asked = 0.0  # when clocks were asked for, 0.0 before
+        self._silent: set[_AskedNode] = set()  # whose clocks are not known, and may be soon
+        self._offsets: dict[_AskedNode, float] = {}  # to be added to our clock to have its own
+        self._longest = 0.0  # seconds to a machine and back
+        self._timer = asyncio.get_running_loop().call_later(limit, self._ask_clocks)
 
-    def settle(self, group: _Group, node: Node) -> None:
+    def settle(self, group: _Group, asked: _AskedNode) -> None:
         """Note that a machine is ready, or that it has failed."""
         if group not in self._groups:
             self._groups.append(group)
-            if self._is_open:
+            if self._has_begun:
                 group.tell({"is": "look"})
-        self._missing.discard(node)
-        if not self._missing and not self._is_open:
-            self._open()
+        if asked.tells_clock:
+            self._silent.add(asked)
+        self._missing.discard(asked.node)
+        if not self._missing and not self._asked:
+            self._ask_clocks()
 
-    def _open(self) -> None:
+    def note_clock(self, asked: _AskedNode, at: object) -> None:
+        """Note what the clock of a machine has shown on its way back here."""
+        now = time.monotonic()
+        if isinstance(at, float) and asked in self._silent and self._asked:
+            self._silent.discard(asked)
+            self._longest = max(self._longest, now - self._asked)
+            self._offsets[asked] = at - (self._asked + now) / 2
+            if not self._silent:
+                self._begin()
+
+    def _ask_clocks(self) -> None:
         self._timer.cancel()
-        self._is_open = True
+        self._asked = time.monotonic()
+        if len(self._silent) < 2:
+            self._begin()
+            return
         for group in self._groups:
-            group.tell({"is": "look"})
+            if self._silent & {*group.nodes}:
+                group.tell({"is": "clock"})
+        self._timer = asyncio.get_running_loop().call_later(_CLOCK_LIMIT, self._begin)
+
+    def _begin(self) -> None:
+        self._timer.cancel()
+        if self._has_begun:
+            return
+        self._has_begun = True
+        # Who has not said what its clock shows is that far, or further: it looks at once.
+        ahead = time.monotonic() + self._longest + _ON_TOP
+        for group in self._groups:
+            known = [one for one in group.nodes if one in self._offsets]
+            group.tell({"is": "look", "at": {n.name: ahead + self._offsets[n] for n in known}})
 
 
 class Inquiry:
@@ -248,7 +285,7 @@ class Inquiry:
                 if not any(await asyncio.gather(*asks)):
                     break
             for node in group.nodes:
-                start.settle(group, node.node)
+                start.settle(group, node)
             if not stays or all(node.facts is None for node in group.nodes):
                 await group.end(_LEAVE_LIMIT if until > time.monotonic() else _FORCE_LIMIT)
 
@@ -260,7 +297,10 @@ class Inquiry:
                 message = await node.next(until)
                 node.is_settled = True
                 if message["is"] == "ready":
-                    start.settle(group, node.node)
+                    node.tells_clock = message.get("clock") is True
+                    start.settle(group, node)
+                elif message["is"] == "clock":
+                    start.note_clock(node, message.get("at"))
                 elif message["is"] == "summary":
                     node.facts = await self._complete(group, node, read_summary(message), until)
                 elif message["is"] == "trouble":

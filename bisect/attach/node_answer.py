@@ -2,7 +2,8 @@
 is told to, and tells what it has seen.
 
 Who asks and this talk by lines (`attach/node_messages.py`). This says that it is ready, once it has
-found the job; it is told "look", so that all machines begin at the same time; it says a summary; it
+found the job; it is asked what its clock shows, and told "look" at a moment on that, so that all
+machines begin at the same time; it says a summary; it
 is asked for details; at last it is told to end the job, or its input ends. Each wait has a limit,
 and when its input ends this ends too, so nothing is left on a node, whatever happens to who asked.
 """
@@ -25,6 +26,7 @@ from .node_messages import Message, Summary, write_message
 from .nodes import SEVERAL_JOBS
 from .session import end_job, look_at_ranks
 
+MOST_AHEAD = 2.0  # seconds from an order to look to the look
 LOOK_LIMIT = 60.0  # seconds until one that is ready, and not told to look, ends
 ORDER_LIMIT = 300.0  # seconds for further questions: a person may be asked meanwhile
 _MOST_ORDER = 1 << 20  # bytes of a line that it is told
@@ -33,9 +35,14 @@ _MOST_ORDER = 1 << 20  # bytes of a line that it is told
 async def answer_asker(name: str, found: FoundJobs, job: Job, span: float = STILL_SPAN) -> int:
     """Look at a job when told to, and answer what is asked then; return 0."""
     orders = OrderReader()
-    say_message(name, {"is": "ready", "ranks": len(job.ranks)})
-    if await asyncio.to_thread(orders.wait, LOOK_LIMIT) is None:
+    say_message(name, {"is": "ready", "ranks": len(job.ranks), "clock": True})
+    while (order := await asyncio.to_thread(orders.wait, LOOK_LIMIT)) is not None:
+        if order.get("is") != "clock":
+            break
+        say_message(name, tell_clock())
+    if order is None:
         return 0
+    await asyncio.sleep(seconds_to_look(name, order))
     found, job, facts = await look_at_ranks(found, job, span)
     summary = Summary(facts)
     say_message(name, summary.message())
@@ -47,6 +54,18 @@ async def answer_asker(name: str, found: FoundJobs, job: Job, span: float = STIL
             ended, left = await asyncio.to_thread(end_job, job, found.processes)
             say_message(name, {"is": "ended", "ended": ended, "left": left})
     return 0
+
+
+def tell_clock() -> Message:
+    """Return what the clock of this machine shows, by which it is told when to look."""
+    return {"is": "clock", "at": time.monotonic()}
+
+
+def seconds_to_look(name: str, order: Mapping[str, Any]) -> float:
+    """Return in how many seconds the node `name` is to begin to look, by an order to do so."""
+    moments = order.get("at")
+    at = moments.get(name) if isinstance(moments, dict) else None
+    return min(max(0.0, at - time.monotonic()), MOST_AHEAD) if isinstance(at, float) else 0.0
 
 
 def make_details(name: str, summary: Summary, order: Mapping[str, Any]) -> Message | None:

@@ -225,6 +225,7 @@ class RemoteJob:
     window: int = WINDOW  # clients that run at once
     can_end: bool = True  # --kill reaches its ranks
     absent: tuple[NodeAnswer, ...] = ()  # machines of it on which nothing runs yet, or any more
+    command: tuple[str, ...] = ()  # that has started all of it, where somebody knows
 
 
 # Run as a program it starts us, installed or not.

@@ -113,6 +113,7 @@ async def ask_launched_hosts(question: Question) -> HostsAnswer:
         job = await find_slurm_job(question.slurm, None, {})
     else:
         job = find_launched_hosts(question.clients, question.own, question.only)
+    job = replace(job, command=question.command)
     began = time.monotonic()
     if not question.may_end:
         return await _hear_hosts(job, await ask_nodes(job, _HOSTS_LIMIT), began)
@@ -245,8 +246,7 @@ def judge_answers(
     seen = [_facts_by_asked_name(one) for one in answers if one.facts is not None]
     strangers = find_strangers(seen)
     nodes = merge_nodes([one for one in seen if one not in strangers])
-    if job.is_slurms:
-        nodes = [replace(node, command=_command_with_srun(node, len(job.nodes))) for node in nodes]
+    nodes = [replace(node, command=_find_command(job, node)) for node in nodes]
     unseen, known = [a for a in answers if not a.facts and not a.has_no_job], addresses or {}
     # To where nobody has a connection no rank has come yet, or it is lost.
     are_left = all(_is_left(nodes, known.get(one.node.name, ())) for one in unseen)
@@ -364,13 +364,13 @@ def _facts_by_asked_name(one: NodeAnswer) -> NodeFacts:
     )
 
 
-def _command_with_srun(node: NodeFacts, nodes: int) -> tuple[str, ...]:
-    """Return the command with the srun in front of it, as far as its nodes show it: that runs on
-    none of them.
+def _find_command(job: RemoteJob, node: NodeFacts) -> tuple[str, ...]:
+    """Return the command that a person typed: of Slurm's job with the srun in front of it, as far
+    as its nodes show it, for that runs on none of them.
     """
-    words = node.command
+    words, nodes = job.command or node.command, len(job.nodes)
     name = os.path.basename(words[0]) if words else ""
-    if not words or name in SRUN.clients:
+    if job.command or not (job.is_slurms and words) or name in SRUN.clients:
         return words
     tasks = nodes if find_typed_launcher(name).is_on_each_node else max(node.world, nodes)
     return ("srun", f"--nodes={nodes}", f"--ntasks={tasks}", *words)

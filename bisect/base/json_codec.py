@@ -65,18 +65,21 @@ def to_json(value: Any) -> Any:
 
 def to_short_json(value: Any) -> Any:
     """Return the same without the fields that have their defaults: `from_json` puts these back."""
+    if value is None or isinstance(value, (str, int, float)):  # most are, and so it is half as long
+        return value
     if is_dataclass(value) and not isinstance(value, UnknownRank):
         kind: Any = type(value)
-        found = {}
+        defaults, found = _defaults_of(kind), {}
         for name, key in json_names(kind):
             one = getattr(value, name)
-            if name not in _defaults_of(kind) or one != _defaults_of(kind)[name]:
+            if name not in defaults or one != defaults[name]:
                 found[key] = to_short_json(one)
         return found
+    if isinstance(value, (list, tuple)):
+        return [to_short_json(one) for one in value]
     if isinstance(value, Mapping):
         return {str(key): to_short_json(one) for key, one in value.items()}
-    is_list = isinstance(value, (list, tuple))
-    return [to_short_json(one) for one in value] if is_list else to_json(value)
+    return to_json(value)
 
 
 @cache

@@ -22,9 +22,10 @@ user may decode it. That secret is the token of their connection.
 
 Who listens speaks first, so a node knows at once whether it has met a lead at a port. Each proves
 by a MAC over both nonces that it has the token, without showing it; the keys of the connection are
-made of the token and both nonces, so nothing of one connection is of use in another. Where a job
-has no token, the proofs show nothing but that both speak of the same job; on Slurm a node sends a
-token of its own then, which the lead alone can read ("munge").
+made of the token and both nonces, so nothing of one connection is of use in another. On Slurm a
+node without a token sends one of its own, which the lead alone can read ("munge"). Where a lead is
+"open", a node without any is heard as well: the proofs of both show nothing but that they speak of
+the same job, and it is ordered nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from ..base.lazy_dataclass import dataclass
 VERSION = 1  # of the link
 LARGEST = 1 << 20  # bytes of a message
 MOST = 64 << 20  # bytes of all messages of one connection, at once
+MOST_UNPROVED = MOST // 4  # the same of who has proved nothing
 MORE_EACH_SECOND = 64 << 10  # bytes beside that: a training of weeks has words and beats all along
 MAC_SIZE = 16
 _HEADER = 4
@@ -236,6 +238,7 @@ class Credentials:
     token: bytes = b""
     by_munge: bool = False  # of a node without a token munge may tell that it is of the same user
     also: str = ""  # another name of the job, by which who listens knows it too
+    is_open: bool = False  # who listens hears nodes too that prove nothing
 
     @property
     def has_token(self) -> bool:
@@ -265,19 +268,21 @@ def make_greeting(credentials: Credentials) -> Message:
     """Return what the lead says first."""
     nonce = os.urandom(NONCE_SIZE).hex()
     greeting = {"t": "lead", "v": VERSION, "nonce": nonce, "secret": credentials.has_token}
-    return {**greeting, "munge": True} if credentials.by_munge else greeting
+    ways = {"munge": credentials.by_munge, "open": credentials.is_open}
+    return greeting | {name: True for name, is_there in ways.items() if is_there}
 
 
 def answer_greeting(credentials: Credentials, greeting: Message) -> Message:
     """Return what a node answers a lead. Raises Refused if that is none, or none for this job."""
     _check(greeting, "lead")
-    if greeting.get("secret") is not credentials.has_token:
+    proves_nothing = greeting.get("open") is True and not credentials.has_token
+    if greeting.get("secret") is not credentials.has_token and not proves_nothing:
         whose = "we have none" if greeting.get("secret") else "it has none"
         raise Refused(f"the lead and this node have no token in common: {whose}")
     nonce = os.urandom(NONCE_SIZE)
     proof = credentials.prove("node", _nonce_of(greeting) + nonce).hex()
     answer = {"t": "node", "v": VERSION, "nonce": nonce.hex(), "job": credentials.job}
-    return {**answer, "proof": proof}
+    return {**answer, "proof": proof} | ({"open": True} if proves_nothing else {})
 
 
 def check_answer(credentials: Credentials, greeting: Message, answer: Message) -> Message:
@@ -364,7 +369,8 @@ class Channel:
                 data = await self._reader.read(_AT_ONCE)  # end of a task (cpython#86296)
             if not data:
                 raise ConnectionError("the connection was closed")
-            self._decoder.most = MOST + int((now - self._opened) * MORE_EACH_SECOND)
+            most = MOST if self.is_trusted else MOST_UNPROVED
+            self._decoder.most = most + int((now - self._opened) * MORE_EACH_SECOND)
             self._decoder.feed(data)
         self._began = 0.0
         return message
@@ -421,6 +427,8 @@ class Channel:
             credentials = replace(credentials, job=credentials.also)
         if credentials.by_munge and "munge" in answer:
             credentials = replace(credentials, token=await read_secret(answer["munge"]))
+        elif credentials.is_open and answer.get("open") is True:
+            credentials = replace(credentials, token=b"")
         self.send(check_answer(credentials, greeting, answer) | ({"lead": lead} if lead else {}))
         self._seal, self._decoder.seal = make_seals(credentials, greeting, answer)
         self.is_trusted = credentials.has_token

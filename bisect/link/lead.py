@@ -1,8 +1,10 @@
 """The lead: hears all nodes of a job, and once the clock of one has run out has all of them look at
 one moment, and one verdict made of what they report.
 
-A node is who has proved itself (channel.py) and speaks of ranks that no other node has. What is
-wrong with what comes is said in one sentence, and ends that connection alone.
+A node is who has proved itself (channel.py) and speaks of ranks that no other node has. Those that
+have no token to do so are heard by a lead of their own, if at all: it orders nothing, and nothing
+that they say comes to the others. What is wrong with what comes is said in one sentence, and ends
+that connection alone.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import replace
 
 from ..base.client_program import allow_descriptors
 from ..base.identity import RankId
-from ..base.words import format_ranks
+from ..base.words import format_ranks, join_lines
 from .channel import (
     Address,
     Channel,
@@ -71,7 +73,7 @@ _MOST_SAID = 40  # sentences, each once
 _ROSTER_BEATS, _WORDS_OF_BEAT = 5, 16
 _FEW_NODES = 64  # so many hear at once of one that comes: it goes to each of them
 _MOST_DONE = 64  # things for which ranks of other nodes wait
-_ANSWERS_EVERY = 0.05  # seconds between two looks at who has answered
+_ANSWERS_EVERY, _MANY_NODES = 0.05, 50  # seconds between two looks at who has, of so many
 
 
 Judge = Callable[[Sequence[NodeAnswer], Sequence[Unseen], NodeAnswer], Awaitable[Judged]]
@@ -87,6 +89,8 @@ class Lead:
         self._credentials, self._host = credentials.of_listener(), host
         self.orders = credentials.can_prove  # else it hears what nodes tell, and nothing more
         self._judge, self._say = judge, say
+        self.unproved: Lead | None = None  # who hears the nodes that have no token
+        self.why_not: Callable[[Join], str] = lambda join: ""  # a node cannot be one of this job's
         self._peers: dict[str, Peer] = {}  # by name of the node
         self._owners: dict[int, Peer] = {}  # by rank: the node that came with it last
         self._unknown: dict[Channel, None] = {}
@@ -107,6 +111,15 @@ class Lead:
         self.on_opened: Callable[[Sequence[tuple[Join, AtBarrier]]], None] = lambda arrived: None
         self._beating: asyncio.Task[None] | None = None
 
+    def hear_unproved(self, why_not: Callable[[Join], str]) -> None:
+        """Have nodes without a token be heard as well, but those of which `why_not` says in words
+        why they are none of this job's; "" of others. Only before listen().
+        """
+        self._credentials = replace(self._credentials, is_open=True)
+        bare = Credentials(self._credentials.job)
+        self.unproved = Lead(bare, self._host, self._judge, self._say)
+        self.unproved.why_not = why_not
+
     async def listen(self, address: str, port: int) -> int:
         """Listen there, and return the port. Raises OSError."""
         allow_descriptors(MOST_NODES)
@@ -115,7 +128,8 @@ class Lead:
         )
         limit_segments(server)
         self._servers.append(server)
-        self._beating = self._beating or asyncio.create_task(self._beat())
+        for lead in filter(None, (self, self.unproved)):
+            lead._beating = lead._beating or asyncio.create_task(lead._beat())
         return int(server.sockets[0].getsockname()[1])
 
     def close(self, why: str = "") -> None:
@@ -124,6 +138,8 @@ class Lead:
         self._stop()
         for channel in self._list_channels():
             channel.end()
+        if self.unproved is not None:
+            self.unproved.close(why)
 
     def remember(self, words: Iterable[NodeWord], world_size: int) -> None:
         """Know these nodes, of which the lead before had heard: each is gone until it joins."""
@@ -139,6 +155,8 @@ class Lead:
         self._stop()
         for channel in self._list_channels():
             channel.close()
+        if self.unproved is not None:
+            self.unproved.abandon()
 
     def _stop(self) -> None:
         for task in (self._beating, self._inquiring):
@@ -165,14 +183,32 @@ class Lead:
         set_options(writer)
         self._make_room()
         self._unknown[channel] = None
-        peer: Peer | None = None
         try:
             await channel.welcome(self._credentials)
             first = decode(await channel.read(LEASE), FROM_NODE)
             if not isinstance(first, Join):
                 raise Refused("it did not say who it is")
-            peer = self._take_in(first, channel, name)
+        except Refused as error:
+            self._refuse(name, error)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        else:
+            lead = self if channel.is_trusted else self.unproved or self
+            await lead._serve(first, channel, name, self._unknown)
+        finally:
             self._unknown.pop(channel, None)
+            channel.close()
+
+    async def _serve(
+        self, first: Join, channel: Channel, name: str, unknown: dict[Channel, None]
+    ) -> None:
+        """Hear a node, which is at the address `name`, until it is gone; none of the `unknown` any
+        more once it is taken in.
+        """
+        peer: Peer | None = None
+        try:
+            peer = self._take_in(first, channel, name)
+            unknown.pop(channel, None)
             name = peer.name
             while True:
                 await self._hear(peer, await channel.read(2 * peer.lease))
@@ -181,8 +217,6 @@ class Lead:
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
         finally:
-            self._unknown.pop(channel, None)
-            channel.close()
             if peer is not None and peer.channel is channel:
                 peer.channel = None
                 self._reports.end(peer.join.node)
@@ -199,6 +233,7 @@ class Lead:
         self._tell(f"{name} is not heard on the link between nodes: {error}")
 
     def _tell(self, sentence: str) -> None:
+        sentence = join_lines(sentence)  # names come from elsewhere
         if sentence not in self._told and len(self._told) < _MOST_SAID:
             self._told.add(sentence)
             self._say(sentence)
@@ -208,10 +243,13 @@ class Lead:
         be.
         """
         now, before = time.monotonic(), self._peers.get(join.node)
+        if why_not := self.why_not(join):
+            raise Refused(why_not)
         if before is not None and before.join.process != join.process and before.is_heard(now):
             raise Refused(f"node {join.node} is there already, on {before.name}")
-        if before is None and len(self._peers) >= MOST_NODES:
-            raise Refused(f"there are {MOST_NODES} nodes already")
+        most = MOST_NODES if self.orders else join.world_size
+        if before is None and len(self._peers) >= most:
+            raise Refused(f"there are {most} nodes already")
         others = {r: one for r in join.ranks if (one := self._owners.get(r)) is not None}
         doubles = {r for r, one in others.items() if one is not before and one.is_heard(now)}
         if before is not None and before.join.process == join.process:
@@ -389,7 +427,7 @@ class Lead:
             until = max(until, min(self._reports.heard + _REPORT_PAUSE, began + _LAST_REPORT))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), BEAT_EVERY / 4)
-            await asyncio.sleep(_ANSWERS_EVERY)
+            await asyncio.sleep(_ANSWERS_EVERY * min(1.0, len(waited) / _MANY_NODES))
         for peer in self._peers.values():
             if peer.left and peer.answer is not None:  # what it said as it ended still counts
                 answered.setdefault(peer.join.node, peer.answer)

@@ -19,6 +19,8 @@ from ..base.json_codec import to_json
 from ..base.rank_facts import RankFacts
 from .channel import (
     LARGEST,
+    MOST,
+    MOST_UNPROVED,
     Address,
     Channel,
     Credentials,
@@ -62,7 +64,7 @@ _AGAIN_FIRST, _AGAIN_LAST = 0.5, 5.0  # seconds between two tries to find the le
 _SOON = 20.0  # seconds for which it is tried often
 _MOST_OF_MESSAGE = LARGEST - 4096  # bytes: masks may be longer than what they hide
 MOST_WHOLE = 64  # ranks of a job that are all told of
-_MOST_LOOKS = 48 << 20  # bytes of the looks of one report: what a connection may send is bounded
+_SHARE_OF_LOOKS = 3 / 4  # that one report may have of what a connection may send
 
 # Where the lead may be, and what to prove to it; asked anew for each try.
 Find = Callable[[], Awaitable[tuple[Sequence[Address], Credentials]]]
@@ -209,7 +211,7 @@ class NodeLink:
 
     def report(self, report: Report, ranks: Sequence[RankFacts]) -> None:
         """Tell the lead what we know. Raises ConnectionError."""
-        self._told = fitting = [*_fit(ranks)]
+        self._told = fitting = [*_fit(ranks, MOST if self._orders else MOST_UNPROVED)]
         is_asked = bool(report.asks or report.inquiry)  # else it ends, and may be gone before it is
         alike = list_alike(report, fitting) if is_asked and self.world_size > MOST_WHOLE else {}
         kinds = tuple(RankKind(rank, kind) for rank, kind in alike.items())
@@ -410,9 +412,11 @@ async def _open_at(
     return None, refused
 
 
-def _fit(ranks: Sequence[RankFacts]) -> list[LookSummary]:
-    """Return the ranks with as many of their looks as one message, and all together, may hold."""
-    fitting, left = [], _MOST_LOOKS
+def _fit(ranks: Sequence[RankFacts], most: int) -> list[LookSummary]:
+    """Return the ranks with as many of their looks as one message, and all together, may hold, on a
+    connection that may send `most` bytes.
+    """
+    fitting, left = [], int(most * _SHARE_OF_LOOKS)
     for facts in ranks:
         for smaller in _ever_smaller(facts):
             one = LookSummary((smaller,))

@@ -54,6 +54,7 @@ class Question(NamedTuple):
     only: Mapping[str, str]  # variables that its ranks have, and others there may not
     slurm: str = ""  # the job of Slurm's whose nodes are asked, where no client is an ssh
     may_end: bool = False  # who has asked may want their ranks ended: they are held for that
+    command: tuple[str, ...] = ()  # that was started here
 
 
 class Judged(NamedTuple):
@@ -179,7 +180,9 @@ class AskedHosts:
         which is said once, or the command has ended meanwhile.
         """
         question = make_question(outside, self._its.pid, self._its.list_ssh_clients())
-        question = question._replace(may_end=self._its.around.on_hang == "end")
+        around = self._its.around
+        may_end, command = around.on_hang == "end", tuple(around.command)
+        question = question._replace(may_end=may_end, command=command)
         if self._ask_them is None or not (question.clients or question.slurm):
             return None
         self._asked_at = time.monotonic()

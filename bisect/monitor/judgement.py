@@ -240,7 +240,7 @@ async def judge_with_others(
     assert job.nodes is not None
     joint = job.nodes.take_joint()
     verdict, proof, is_over = answer.verdict, answer.proof, answer.is_over
-    if joint is not None and not job.nodes.is_led:  # of what is not proved nothing ends a job
+    if joint is not None and not job.nodes.is_joint_proved:  # of that nothing ends a job
         verdict = replace(verdict, outcome=here.verdict.outcome)
         proof, is_over = here.proof, here.is_step_over
     if joint is not None:

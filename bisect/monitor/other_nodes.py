@@ -22,34 +22,36 @@ from typing import TYPE_CHECKING
 
 from ..base.rank_facts import Ended, JobFacts, LongestStep, LostNode
 from ..base.variables import TOKEN_VARIABLE
-from ..base.words import format_ranges, format_ranks
-from ..link.channel import Address, Credentials, has_munge
+from ..base.words import format_ranges
+from ..link.channel import Address, Credentials
 from ..link.lead import Lead
-from ..link.messages import AtBarrier, Digest, Join, Judged, NodeWord, RankWord, TableRow
-from ..link.node import NodeLink
+from ..link.messages import AtBarrier, Join, Judged, NodeWord, TableRow
+from ..link.node import NodeLink, open_lead
 from ..link.peers import NodeAnswer, Unseen
 from ..link.signposts import Signpost
 from .lead_address import (
     TOKEN_FILE,
     NeighbourSearch,
     WaitingNodes,
-    are_on_one_machine,
-    find_local_token,
     format_token,
-    is_own_address,
     list_lead_places,
     listen_at,
     make_credentials,
-    read_shared_token,
     resolve_places,
 )
 from .next_lead import LIMIT as NEXT_LEAD_LIMIT
 from .next_lead import NextLead
-from .reported_nodes import find_longest_step, judge_reported_nodes, judge_told_nodes, make_report
+from .node_proof import NodeProof, why_no_node
+from .reported_nodes import (
+    find_longest_step,
+    judge_reported_nodes,
+    judge_told_nodes,
+    make_digest,
+    make_report,
+)
 from .verdict_output import find_longest_step as find_own_longest_step
 
 if TYPE_CHECKING:
-    from ..base.rank_state import RankState
     from ..collect.nodes import JointJudgement
     from ..diagnosis.snapshot import Snapshot
     from .job import Job
@@ -76,19 +78,19 @@ class OtherNodes:
         self._job = job
         self._lead: Lead | None = None  # where rank 0 is here
         self._search: NeighbourSearch | None = None
-        self._is_led_from_here: bool | None = None  # None: not looked up yet
         self._next: NextLead | None = None
         self._joint: JointJudgement | None = None  # made by us, who lead
+        self.is_joint_proved = True  # that it is of nodes of this job
         self.longest_step: LongestStep | None = None  # on any node, where we told how all ended
-        self._token = b""
+        self._proof = NodeProof(self._shared_folder(), self)
         self._tasks: list[asyncio.Task[None]] = []
-        self._said_none = False
+        self._said_none = self._said_untold = False
+        self._why_untold = TOKEN_VARIABLE  # why others do not have the token that is left for them
         self._cannot_listen = ""  # why not, where rank 0 is here
         self.ranks = self._list_ranks()
         host = str(job.place["host"])
         # Programs that start their ranks themselves have not numbered the nodes.
         self._node = str(job.place["node_name"]) or ("0" if job.place["launcher"] else host)
-        self._is_by_munge = False  # the last try to find the lead
         self._began = time.monotonic()
         self.link: NodeLink | None = None
         self.on_barriers: Callable[[], None] = lambda: None  # whenever ranks may be let go
@@ -106,7 +108,9 @@ class OtherNodes:
             await self._lead_nodes()
         host, members = str(job.place["host"]), job.members
         join = Join(self._node, host, secrets.token_hex(8), self.ranks, members.world_size)
-        self.link = NodeLink(join, self._find, self._digest, job.changed.set)
+        self.link = NodeLink(
+            join, self._find, lambda: make_digest(job, self.ranks), job.changed.set
+        )
         self.link.on_barriers = self._move_barriers
         self.link.list_rows = self._give_rows
         if job.lockstep and not job.runs_script:
@@ -134,6 +138,7 @@ class OtherNodes:
             while True:
                 if self._search is not None and self._lead is not None and self._lead.are_all_there:
                     self._search.end()
+                await self._prove_later(link)
                 ends = link.ends
                 here = ends[0][0] if ends is not None else ""
                 leads = ends is None or here == ends[1][0]
@@ -148,6 +153,19 @@ class OtherNodes:
         finally:
             if post is not None:
                 post.close()
+
+    async def _prove_later(self, link: NodeLink) -> None:
+        """Have the lead to which this node has proved nothing found anew, once there is a token
+        that it takes: one may come late to a shared folder.
+        """
+        if not link.is_connected or link.is_led or not self._proof.may_be_found:
+            return
+        if token := await self._proof.find_later(self._credentials().job):
+            credentials = replace(self._credentials(), token=token)
+            found, _ = await open_lead(await self.list_addresses(), credentials, follows=False)
+            if found is not None:
+                found.close()
+                link.look_again()
 
     async def end(self, why: str) -> None:
         """Say why we watch no longer, and let go of all connections."""
@@ -166,7 +184,7 @@ class OtherNodes:
     def _credentials(self) -> Credentials:
         environ, place = self._environment(), self._job.place
         run_ids = [environ.get(name) or os.environ.get(name, "") for name in _RUN_IDS]
-        return make_credentials(self._token, run_ids, place["world_size"], place["attempt"])
+        return make_credentials(self._proof.token, run_ids, place["world_size"], place["attempt"])
 
     def _environment(self) -> dict[str, str]:
         first = next(iter(self._job.members), None)
@@ -174,27 +192,45 @@ class OtherNodes:
 
     async def _lead_nodes(self) -> None:
         """Listen, where other nodes reach this one, and nowhere else."""
-        job, token = self._job, os.environ.get(TOKEN_VARIABLE, "")
-        if not token and job.settings["run_dir"]:
-            token = secrets.token_hex(16)
-            job.files.write_secret(TOKEN_FILE, format_token(token, self._credentials().job))
-            await job.files.publish()
-        self._token = token.encode()
+        given = os.environ.get(TOKEN_VARIABLE, "")
+        token = given or secrets.token_hex(16)
+        self._proof.token = token.encode()
         credentials = self._credentials()
-        if not credentials.can_prove:
-            job.say(
-                f"No token joins the nodes ({TOKEN_VARIABLE}): each judges for itself, and what "
-                "others tell is shown here"
-            )
         lead = self.make_lead(credentials)
+        if not given:
+            await self._leave_token(token, credentials.job)
+        if not (given or credentials.by_munge):
+            lead.hear_unproved(self._why_no_node)
         addresses = await self.list_addresses()
-        if why_not := await listen_at(lead, addresses, self._list_places()):
+        if why_not := await listen_at(lead, addresses, self.list_places()):
             self._cannot_listen = why_not  # one that leads elsewhere may be found
         else:
             self._lead = lead
-        if self._lead is not None and credentials.can_prove:
+        if self._lead is not None:
             self._search = NeighbourSearch(credentials.job)
             await self._search.be_found(lambda _: self._name_lead(lead))
+
+    async def _leave_token(self, token: str, name: str) -> None:
+        """Write the token of the job with this name where nodes find it that share the run folder,
+        or are on this machine.
+        """
+        files = self._job.files
+        files.write_secret(TOKEN_FILE, format_token(token, name))
+        if self._job.settings["run_dir"] and not await files.publish():
+            self._why_untold = f"{TOKEN_FILE} could not be written ({files.trouble})"
+
+    def _why_no_node(self, join: Join) -> str:
+        """Return why who proves nothing is no node of this job; "" if it may be one, which is said
+        of the first.
+        """
+        why_not = why_no_node(join, self._job.members.world_size, self.ranks)
+        if not (why_not or self._said_untold):
+            self._said_untold = True
+            self._job.say(
+                f"No token joins the nodes ({self._why_untold}): each judges for itself, and what "
+                "others tell is shown here"
+            )
+        return why_not
 
     def _name_lead(self, lead: Lead) -> tuple[str, Address] | None:
         """Return this node and where it leads, None once the nodes of all ranks have come."""
@@ -210,15 +246,15 @@ class OtherNodes:
 
     def list_ports(self) -> list[int]:
         """Return the ports at which a lead may listen."""
-        return [*dict.fromkeys(port for _, port in self._list_places())]
+        return [*dict.fromkeys(port for _, port in self.list_places())]
 
-    def _list_places(self) -> list[Address]:
+    def list_places(self) -> list[Address]:
         environ = self._environment()
         return list_lead_places(environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", ""))
 
     async def list_addresses(self) -> list[Address]:
         """Return where the first lead may be."""
-        master, places = self._environment().get("MASTER_ADDR", ""), self._list_places()
+        master, places = self._environment().get("MASTER_ADDR", ""), self.list_places()
         found = await resolve_places(places)
         if master in found:
             self.master_addresses = tuple(dict.fromkeys(address for address, _ in found[master]))
@@ -231,29 +267,15 @@ class OtherNodes:
         return await self._next.find()
 
     async def find_first(self) -> tuple[Sequence[Address], Credentials]:
-        """Return where to look for the first lead, and what to prove. The token of a run folder is
-        read anew each time: it may be of a run before this one, and where there is munge as well
-        each second try is by that. Without a token nothing is proved, and who leads orders nothing.
-        """
+        """Return where to look for the first lead, and what to prove, if anything."""
+        addresses = await self.list_addresses()  # before: a token may come meanwhile
         if self._lead is None:
-            token = os.environ.get(TOKEN_VARIABLE, "")
-            self._is_by_munge = has_munge() and not self._is_by_munge
-            if not (token or self._is_by_munge):
-                token = await self._read_token()
-            self._token = token.encode()
+            was_refused = self.link is not None and bool(self.link.refused)
+            await self._proof.choose(self._credentials().job, was_refused)
         self._say_if_alone()
         credentials = self._credentials()
         asked = await self._ask_neighbours(credentials) if credentials.can_prove else []
-        return [*await self.list_addresses(), *asked], credentials
-
-    async def _may_be_led_from_here(self) -> bool:
-        """Return whether the lead may be on this machine: by its name, or by its address."""
-        places = self._list_places()
-        if self._is_led_from_here is None and places:  # once: a name server is not asked each time
-            here = are_on_one_machine(places)
-            addresses = [] if here else await self.list_addresses()
-            self._is_led_from_here = here or any(is_own_address(host) for host, _ in addresses)
-        return bool(self._is_led_from_here)
+        return [*addresses, *asked], credentials
 
     async def _ask_neighbours(self, credentials: Credentials) -> list[Address]:
         """Return where those listen who say that they lead, where nobody does so at the address
@@ -264,16 +286,6 @@ class OtherNodes:
         self._search = self._search or NeighbourSearch(credentials.job)
         return [place for one in await self._search.ask() for place in one.places]
 
-    async def _read_token(self) -> str:
-        """Return the token that the lead has left for nodes that share its run folder, or that are
-        started on its machine; "" where there is none.
-        """
-        folder = self._shared_folder()
-        token = "" if folder is None else await read_shared_token(folder)
-        if not token and await self._may_be_led_from_here():
-            token = await find_local_token(self._credentials().job)
-        return token
-
     def _shared_folder(self) -> Path | None:
         """Return the run folder that other nodes may share, None where none was asked for."""
         settings = self._job.settings
@@ -283,9 +295,7 @@ class OtherNodes:
 
     def _say_if_alone(self) -> None:
         link = self.link
-        if link is None or link.was_led or self._said_none or self._lead is not None:
-            return
-        if link.is_connected:  # without a token
+        if link is None or link.was_led or link.is_connected or self._said_none or self._lead:
             return
         leads = 0 in self.ranks and not self._cannot_listen
         if leads or time.monotonic() < self._began + NO_LEAD_AFTER:
@@ -298,14 +308,6 @@ class OtherNodes:
         can_prove = self._credentials().can_prove
         why = link.refused or ("nothing answers" if can_prove else f"no {TOKEN_VARIABLE}")
         self._job.say(f"No monitor of rank 0's node is found ({why}): this node judges for itself")
-
-    def _digest(self) -> Digest:
-        job, now = self._job, time.monotonic()
-        titles = {one.number: one.title for one in job.table}
-        ranks = [member for member in job.members if member.rank in self.ranks]
-        if job.runs_script:
-            titles = {}
-        return Digest(tuple(_word_of(member, titles, now) for member in ranks))
 
     # ---- the table of ranks ----------------------------------------------------------------------
 
@@ -449,15 +451,22 @@ class OtherNodes:
         if asks or (not inquiry and (ended == "done" or self._has_script_ended())):
             await self._wait_for_nodes(ended)
         link = self.link
-        if link is None or not link.is_led:
-            is_heard = link is not None and link.is_connected and not inquiry
-            return await self._hear_unproved(link, here, ended) if link and is_heard else None
+        if link is None or not (link.is_led or (link.is_connected and not inquiry)):
+            return None
+        if not link.is_led or (self._hears_unproved_alone and not inquiry):
+            judged = await self._hear_unproved(link, here, ended)
+            if judged is not None or not link.is_led or ended == "done":
+                return judged
         tell = partial(self._report, link, here, ended, inquiry, asks=asks and not inquiry)
         is_heard = link.answer(inquiry, tell)
         if is_heard and ended == "done":  # who failed or hangs elsewhere is none of ours
             judged = await link.wait_for_judgement(END_LIMIT)
             verdict = judged.verdict if judged is not None else None
-            return judged if verdict is not None and verdict.outcome == "ok" else None
+            if verdict is not None and verdict.outcome == "ok":
+                return judged
+            if self._lead is not None:  # each of the others tells of its own ranks from now on
+                self._lead.close("its ranks have ended")
+            return None
         return await link.wait_for_judgement() if is_heard and (asks or inquiry) else None
 
     @property
@@ -500,16 +509,26 @@ class OtherNodes:
         longest = find_own_longest_step(self._job) if ended == "done" else None
         link.report(replace(report, ended=ended, longest=longest), ranks)
 
+    @property
+    def _hears_unproved_alone(self) -> bool:
+        """Return whether other nodes are heard here, and none of them can prove that it is one."""
+        lead, unproved = self._lead, self._lead.unproved if self._lead is not None else None
+        if lead is None or unproved is None:
+            return False
+        return unproved.count_heard() > 0 and lead.count_heard() <= 1
+
     async def _hear_unproved(self, link: NodeLink, here: Judgement, ended: Ended) -> Judged | None:
         """Tell who leads what this node knows; where it leads itself, return the verdict on all
         that have told so. Nothing proves who they are: nobody obeys, and each judges for itself.
         """
         with contextlib.suppress(ConnectionError, ValueError):
             self._report(link, here, ended, 0, asks=False)
-        if self._lead is None or ended not in ASKING:
+        leads = [one for one in (self._lead, self._lead and self._lead.unproved) if one is not None]
+        if not leads or ended not in ASKING:
             return None
-        told = await judge_told_nodes(self._node, self._lead, self.list_ports())
+        told = await judge_told_nodes(self._node, leads, self.list_ports())
         judged, self._joint = told or (None, None)
+        self.is_joint_proved = False
         return judged
 
     def take_joint(self) -> JointJudgement | None:
@@ -525,23 +544,6 @@ class OtherNodes:
         judged, joint = await judge_reported_nodes(
             self._node, answers, unseen, asker, self.list_ports()
         )
-        self._joint = joint or self._joint
+        self._joint, self.is_joint_proved = joint or self._joint, True
         self.longest_step = find_longest_step(answers)
         return judged
-
-
-def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
-    doing = member.doing[-1] if member.doing else "its script"
-    step = f"{member.step} {titles[member.step]}" if member.step in titles else doing
-    failed = bool(member.error or member.status)
-    state = "failed" if failed else "left" if member.has_left else "held" if member.held_at else ""
-    waits = format_ranks(member.awaits)
-    still = round(max(0.0, now - member.moved_at), 1) if member.moved_at else 0.0
-    return RankWord(
-        member.rank,
-        state or "runs",  # type: ignore[arg-type]  # one of the words of RankState
-        step,
-        member.phase,
-        still,
-        waits,
-    )

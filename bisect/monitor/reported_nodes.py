@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,15 +14,17 @@ from ..base.node_record import NodeClock, make_node_record
 from ..base.rank_facts import ClockOffset, LongestStep, LostNode, RankFacts
 from ..base.variables import TOKEN_VARIABLE
 from ..base.verdict_facts import NodeSeen, Verdict
-from ..base.words import format_seconds
-from ..link.messages import Judged, Report
+from ..base.words import format_ranks, format_seconds
+from ..link.messages import Digest, Judged, RankWord, Report
 from ..link.peers import NodeAnswer, Unseen
 from .lead_address import find_unheard_nodes
 from .monitor_process import call_in_thread
 
 if TYPE_CHECKING:
+    from ..base.rank_state import RankState
     from ..collect.nodes import JointJudgement
     from ..link.lead import Lead
+    from .job import Job
     from .judgement import Judgement
 
 TOLD_LIMIT = 4.0  # seconds for nodes that are ordered nothing to come to verdicts of their own
@@ -99,16 +101,18 @@ async def _judge_answers(
 
 
 async def judge_told_nodes(
-    node: str, lead: Lead, ports: Sequence[int]
+    node: str, leads: Sequence[Lead], ports: Sequence[int]
 ) -> tuple[Judged, JointJudgement] | None:
-    """Return the verdict on this node and all that have told what they know by themselves, and what
-    it rests on; None where none other has, or one is at work. Nothing proves that they are nodes of
-    this job.
+    """Return the verdict on this node and all that have told these leads what they know by
+    themselves, and what it rests on; None where none other has, or one is at work. Nothing proves
+    that they are nodes of this job.
     """
     until = time.monotonic() + TOLD_LIMIT
-    while len(lead.list_told()) < lead.count_heard() and time.monotonic() < until:
+    while time.monotonic() < until and any(
+        len(lead.list_told()) < lead.count_heard() for lead in leads
+    ):
         await asyncio.sleep(0.1)
-    answers = await lead.read_told()
+    answers = [answer for lead in leads for answer in await lead.read_told()]
     own = next((one for one in answers if one.join.node == node), None)
     if own is None or len(answers) < 2:
         return None
@@ -141,6 +145,31 @@ def make_report(
         asks=asks,
     )
     return report, own
+
+
+def make_digest(job: Job, ranks: Collection[int]) -> Digest:
+    """Return where these ranks are, which are those of this node."""
+    now = time.monotonic()
+    titles = {} if job.runs_script else {one.number: one.title for one in job.table}
+    members = [member for member in job.members if member.rank in ranks]
+    return Digest(tuple(_word_of(member, titles, now) for member in members))
+
+
+def _word_of(member: RankState, titles: dict[int, str], now: float) -> RankWord:
+    doing = member.doing[-1] if member.doing else "its script"
+    step = f"{member.step} {titles[member.step]}" if member.step in titles else doing
+    failed = bool(member.error or member.status)
+    state = "failed" if failed else "left" if member.has_left else "held" if member.held_at else ""
+    waits = format_ranks(member.awaits)
+    still = round(max(0.0, now - member.moved_at), 1) if member.moved_at else 0.0
+    return RankWord(
+        member.rank,
+        state or "runs",  # type: ignore[arg-type]  # one of the words of RankState
+        step,
+        member.phase,
+        still,
+        waits,
+    )
 
 
 def join_good_ends(answers: Sequence[NodeAnswer]) -> Verdict:

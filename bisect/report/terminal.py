@@ -34,7 +34,8 @@ def verdict_lines(
     """Return the lines of a verdict on a job that did not end well; `state` as of `word_verdict`,
     `width` as of `format_answer`.
     """
-    return format_answer(word_verdict(verdict, job, ranks, run_dir=run_dir, state=state), width)
+    answer = word_verdict(verdict, job, ranks, run_dir=run_dir, state=state, tells_notes=True)
+    return format_answer(answer, width)
 
 
 def slow_line(

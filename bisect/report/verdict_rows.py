@@ -55,9 +55,11 @@ def word_verdict(
     run_dir: str = "",
     state: str = "",
     is_provable: bool = True,
+    tells_notes: bool = False,
 ) -> Answer:
     """Return the verdict in words, secrets masked, in at most MOST_LINES lines; in the same order
     every time. `state` says what the job was left in. `is_provable`: its command starts it again.
+    `tells_notes`: nothing else tells what is noted of it.
 
     The chain gets what room there is; how the job ended is never cut.
     """
@@ -71,6 +73,7 @@ def word_verdict(
     middle += _cause(verdict) + _evidence(verdict, job, ranks)
     middle += make_rows("try", choose_advice(verdict)) + _word_libraries(verdict)
     middle += _word_differences(verdict)
+    middle += _word_notes(verdict, job) if tells_notes else []
     middle += make_rows("limit", verdict.limit)
     hangs = verdict.outcome in STANDS_STILL
     is_part = len(verdict.nodes) > 1 and not starts_all_nodes(verdict.command)
@@ -98,6 +101,21 @@ def _word_disagreements(verdict: Verdict) -> list[Row]:
     """
     notes = verdict.notes[:_MOST_DISAGREEMENTS] if verdict.component == "launcher" else ()
     return [row for note in notes for row in make_rows("nodes", note)]
+
+
+_MOST_NOTES = 2
+
+
+def _word_notes(verdict: Verdict, job: JobFacts) -> list[Row]:
+    """Return what is noted of a verdict and stands in no other row, the first of it."""
+    if verdict.component == "launcher":
+        return []  # they are what its launchers disagree about
+    elsewhere = {*verdict.said, *job.said, job.starting}
+    told = [note for note in verdict.notes if note not in elsewhere]
+    shown, more = told[:_MOST_NOTES], len(told) - _MOST_NOTES
+    if more > 0:
+        shown[-1] += f" (and {more} more in verdict.json)"
+    return [row for note in shown for row in make_rows("note", note)]
 
 
 _MOST_OF_LIBRARIES = 2

@@ -207,8 +207,11 @@ def test_this_machine_answers_who_asks_in_two_steps_and_ends_the_job_when_told(
                 return said[1]
         raise AssertionError("it told nothing more")
 
-    assert hear() == {"is": "ready", "ranks": 2}
-    tell(**{"is": "look"})
+    assert hear() == {"is": "ready", "ranks": 2, "clock": True}
+    tell(**{"is": "clock"})
+    shown = hear()
+    assert shown["at"] <= time.monotonic()
+    tell(**{"is": "look", "at": {"": shown["at"] + 1.0}})
     heard = read_summary(hear())
     tell(**{"is": "details", "of": {"": {"stacks": sorted(heard.looks.stacks), "pids": []}}})
     facts = put_together(heard, read_stacks(hear()["stacks"]), {})
@@ -216,6 +219,7 @@ def test_this_machine_answers_who_asks_in_two_steps_and_ends_the_job_when_told(
     assert (facts.world, facts.launcher) == (2, None)  # it has ranks, and is none of them
     looks = facts.ranks[1].looks
     assert len(looks) >= 2
+    assert looks[0].at >= shown["at"] + 1.0
     names = [one.name for one in looks[-1].threads[0].frames if not one.native]
     assert names == ["load", "<module>"]
     assert facts.ranks[1].environment["RANK"] == "1"

@@ -429,6 +429,82 @@ def test_without_a_token_a_lead_has_what_nodes_tell_by_themselves_as_long_as_it_
     run(test())
 
 
+def test_a_node_without_a_token_is_heard_apart_and_comes_to_none_of_the_others() -> None:
+    """It says that it has their ranks, is heard by nobody but its own lead, and is told nothing."""
+
+    async def test() -> None:
+        made = Star()
+        made.lead.hear_unproved(lambda join: "not it" if join.node == "2" else "")
+        made.port = await made.lead.listen("127.0.0.1", 0)
+        proved = [made.node(0), made.node(1)]
+        await until(lambda: made.lead.count_heard() == 2)
+
+        def join_bare(number: int) -> tuple[NodeLink, asyncio.Task[None]]:
+            async def find() -> tuple[list[tuple[str, int]], Credentials]:
+                return [("127.0.0.1", made.port)], Credentials("job")
+
+            link = NodeLink(join_of(number), find, lambda: Digest(()), lambda: None)
+            return link, asyncio.create_task(link.run())
+
+        (stranger, one), (_, other) = join_bare(1), join_bare(2)
+        await until(lambda: stranger.is_connected)
+        unproved = made.lead.unproved
+        assert unproved is not None
+        await until(lambda: unproved.count_heard() == 1)
+        assert made.lead.count_heard() == 2
+        stranger.report(report_of(join_of(1)), [rank(1, SLEEP, SLEEP)])
+        await until(lambda: len(unproved.list_told()) == 1)
+        assert made.lead.list_told() == []
+        assert made.judged == []
+        proved[0].report(report_of(join_of(0), asks=True), [])
+        await until(lambda: len(made.judged) == 1)
+        assert made.judged[0] == (["n1", "n2"], [])
+        assert not stranger.is_led
+        assert stranger.others == {}
+        await until(lambda: any("not it" in said for said in made.said))
+        for task in (one, other):
+            task.cancel()
+        made.end()
+        await until(lambda: not stranger.is_connected)
+
+    run(test())
+
+
+def test_who_proves_nothing_may_send_less_and_prints_nothing_but_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channels, "MOST_UNPROVED", 1 << 20)
+
+    async def test() -> None:
+        made = Star()
+        made.lead.hear_unproved(lambda join: "")
+        made.port = await made.lead.listen("127.0.0.1", 0)
+        stranger = await made.open(Credentials("job"))
+        stranger.send(encode(replace(join_of(1), host="n2\x1b[2J")))
+        word = RankWord(1, "runs", "x" * 300_000)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(8):
+                stranger.send(encode(Digest((word,))))
+                await asyncio.sleep(0.05)
+        await until(lambda: any("more than 1 MiB" in said for said in made.said))
+        assert all(said.isprintable() for said in made.said)
+        stranger.close()
+        made.end()
+
+    run(test())
+
+
+def test_a_lead_whose_token_was_given_hears_nobody_without_it() -> None:
+    async def test() -> None:
+        async with star() as made:
+            found = await open_channel("127.0.0.1", made.port, 5.0)
+            with pytest.raises(Refused, match="no token in common: we have none"):
+                await found.greet(Credentials("job"))
+            found.close()
+
+    run(test())
+
+
 def test_what_a_lead_says_without_a_token_is_not_believed() -> None:
     async def test() -> None:
         bare = Credentials("job")

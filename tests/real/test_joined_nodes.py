@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import hosts_services
 import pytest
 from hangbisect.monitor.clocks import OTHER_NODES_LIMIT
 from hosts import Host, Hosts
@@ -184,6 +185,75 @@ def test_without_any_token_the_first_host_shows_what_all_tell_and_each_judges(
     end_all(started)
 
 
+def test_a_run_on_each_host_without_a_token_in_common_ends_no_rank_by_what_others_tell(
+    hosts_here: HostsHere,
+) -> None:
+    """Each has a run folder of its own: the token that the first leaves there reaches nobody."""
+    made = hosts_here.make(3, shared=False)
+    started = start(hosts_here, made, "1", "lock", "1000", on_hang="end", HANGBISECT_TOKEN="")
+    made.until(lambda: "rank 1 n2 " in started[0].said(), "not shown", DEADLINE)
+    found = told(made[0])
+    assert any("not proved to be of this job" in note for note in found["notes"]), found
+    assert (found["outcome"], found["ranks"]["culprit"]) == ("silent", [1]), shown(started)
+    assert started[0].said().count("No token joins the nodes") == 1, shown(started)
+    made.until(lambda: bool(headings(started[1])), "no verdict of its own", DEADLINE)
+    assert all("comes from" not in one.said() for one in started), shown(started)
+    end_all(started)
+
+
+def test_without_a_token_a_rank_that_fails_beside_the_lead_is_the_verdict_there(
+    hosts_here: HostsHere,
+) -> None:
+    """Its command has ended: it is not waited for long what the others tell."""
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "0", "crash", "1000", HANGBISECT_TOKEN="")
+    assert all(one.end() != 0 for one in started), shown(started)
+    crashes = [line for line in headings(started[0]) if line.startswith("CRASH")]
+    assert len(crashes) == 1, shown(started)
+    assert told(made[0])["ranks"]["culprit"] == [0], shown(started)
+    made.until(lambda: not any(host.left() for host in made), "something is left")
+
+
+def test_a_token_that_comes_late_to_a_shared_folder_joins_the_nodes(hosts_here: HostsHere) -> None:
+    """Until then this node proves nothing, and is heard all the same."""
+    made = hosts_here.make(2, shared=False)
+    started = start(hosts_here, made, "-1", "none", "1000", HANGBISECT_TOKEN="")
+    token = made[0].inside_folder / "run" / "link.json"
+    made.until(lambda: "No token joins the nodes" in started[0].said(), "not heard", DEADLINE)
+    late = made[1].inside_folder / "run" / "link.json"
+    late.parent.mkdir(exist_ok=True)
+    late.touch(0o600)
+    late.write_bytes(token.read_bytes())
+    made.until(lambda: joined(started) != "", "they are not joined", DEADLINE)
+    end_all(started)
+
+
+def test_who_watches_mpirun_from_a_host_without_ranks_gives_the_one_verdict(
+    hosts_here: HostsHere,
+) -> None:
+    """Mpirun passes no variables on: no rank is watched where it is, and no folder is shared."""
+    if why_not := hosts_services.ssh_missing():
+        pytest.skip(why_not)
+    made = hosts_here.make(3, shared=False)
+    hosts_services.start_ssh(made)
+    for host in made.all:
+        (host.inside_folder / "meets.py").write_text(MEETS)
+    (made[0].inside_folder / "hostfile").write_text("n2 slots=1\nn3 slots=1\n")
+    numbers = "RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=2 MASTER_ADDR=n2 MASTER_PORT=29400"
+    words = ["mpirun", "--allow-run-as-root", "--hostfile", made.folder / "hostfile", "-x", "PATH"]
+    words += ["sh", "-c", f"{numbers} exec {PYTHON} meets.py 1 fifo 1000"]
+    run = [HANGBISECT, "run", "--stall", "4", "--run-dir", "run", "--"]
+    started = [hosts_here.start(made[0], *run, *words)]
+    until_told(made.all[:1], started)
+    made.until(lambda: "report  " in started[0].said(), "not printed", DEADLINE)
+    found = told(made[0])
+    assert (found["ranks"]["culprit"], found["where"][0]["host"]) == ([1], "n3"), shown(started)
+    assert found["command"][0] == "mpirun", found["command"]  # not what mpirun starts there
+    assert len(headings(started[0])) == 1, shown(started)
+    assert not any(verdicts(host.inside_folder / "run") for host in made.all[1:])
+    end_all(started)
+
+
 def test_a_proved_hang_ends_the_ranks_of_all_hosts(hosts_here: HostsHere) -> None:
     made = hosts_here.make(2, shared=False)
     started = start(hosts_here, made, "1", "lock", "1000", on_hang="end")
@@ -224,6 +294,7 @@ def test_a_host_that_dies_is_named_with_its_last_word(hosts_here: HostsHere) -> 
     started = start(hosts_here, made, "-1", "none", "1000")
     made.until(lambda: joined(started) != "", "they are not joined")
     time.sleep(6)
+    assert not any(map(headings, started)), shown(started)  # they are healthy so far
     made[2].die()
     until_told(made.all[:2], started)
     found = told(made[0])
@@ -244,6 +315,7 @@ def test_whoever_is_cut_off_judges_for_itself_and_says_whom_it_does_not_see(
     started = start(hosts_here, made, "-1", "none", "1000")
     made.until(lambda: joined(started) != "", "they are not joined")
     time.sleep(6)
+    assert not any(map(headings, started)), shown(started)  # they are healthy so far
     made.cut(made[2])
     until_told(made.all, started)
     for host, ranks in ((made[0], [0, 1]), (made[2], [2])):
@@ -262,6 +334,7 @@ def test_the_next_node_leads_once_the_lead_is_lost(hosts_here: HostsHere) -> Non
     started = start(hosts_here, made, "-1", "none", "1000")
     made.until(lambda: joined(started) != "", "they are not joined")
     time.sleep(6)
+    assert not any(map(headings, started)), shown(started)  # they are healthy so far
     made[0].die()
     until_told(made.all[1:], started)
     for host in made.all[1:]:

@@ -149,7 +149,19 @@ def test_what_libraries_say_stands_below_the_advice() -> None:
         "says      vLLM says on rank 0 (at 11:25:53): No available shared memory broadcast block "
         "(and 1 more in verdict.json)",
     ]
-    assert not any("not there" in line for line in lines)
+    noted = [line for line in lines if line.startswith("note ")]
+    assert noted == ["note      not there, and whether ever started is not known: rank 7"]
+
+
+def test_what_is_noted_is_told_up_to_two_sentences_and_nothing_twice() -> None:
+    notes = ("n3 (rank 2) is not seen", "NCCL is slow", "one", "two", "3 ranks are starting")
+    told = replace(VERDICT, notes=notes, said=("NCCL is slow",))
+    job = replace(JOB, starting="3 ranks are starting")
+    lines = verdict_lines(told, job, [], run_dir="runs/a1", state="ended")
+    assert [line for line in lines if line.startswith("note ")] == [
+        "note      n3 (rank 2) is not seen",
+        "note      one (and 1 more in verdict.json)",
+    ]
 
 
 def test_whether_ranks_are_at_our_barrier_is_not_made_up_where_a_verdict_is_all_there_is() -> None:
@@ -162,7 +174,7 @@ def test_what_launchers_do_not_agree_about_is_said_below_what_they_wait_for() ->
     note = "--rdzv-id is exp41 on n1 and exp14 on n3"
     lines = said(replace(VERDICT, component="launcher", notes=(note,)))
     assert lines.index(f"nodes     {note}") < lines.index("cause     unknown")
-    assert note not in "\n".join(said(replace(VERDICT, notes=(note,))))
+    assert f"nodes     {note}" not in said(replace(VERDICT, notes=(note,)))
 
 
 @pytest.mark.parametrize(

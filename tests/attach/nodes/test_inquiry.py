@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hangbisect.attach import inquiry
 from hangbisect.attach.inquiry import EndedRanks, Inquiry, ask_nodes
 from hangbisect.attach.node_messages import Summary, write_message
 from hangbisect.attach.nodes import Node, NodeAnswer, RemoteJob
@@ -73,6 +76,52 @@ def test_no_machine_looks_before_all_are_ready(client: Client) -> None:
     ]
     assert seen(ask(*nodes)) == ["n0", "n1", "n2"]
     assert max(times("n0.0", "n1.0", "n2.0")) < min(times("n0.1", "n1.1", "n2.1"))
+
+
+def test_those_that_tell_their_clocks_are_told_one_moment_however_far_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is said to the second takes 0.3 s each way, and its clock is an hour ahead."""
+    now = 100.0
+    monkeypatch.setattr(inquiry, "time", SimpleNamespace(monotonic=lambda: now))
+
+    class Told(inquiry._Group):
+        def tell(self, order: Any) -> None:
+            orders.append(order)
+
+    orders: list[Any] = []
+
+    async def test() -> None:
+        nonlocal now
+        groups = [Told([Node(name, (), "")], ()) for name in ("n0", "n1")]
+        start = inquiry._Start(groups, LIMIT)
+        near, far = (group.nodes[0] for group in groups)
+        for group, asked in zip(groups, (near, far), strict=True):
+            asked.name, asked.tells_clock = asked.node.name, True
+            start.settle(group, asked)
+        assert orders == [{"is": "clock"}] * 2
+        start.note_clock(near, 100.0)
+        assert len(orders) == 2
+        now = 100.6
+        start.note_clock(far, 3700.3)
+
+    asyncio.run(test())
+    moments = [order["at"] for order in orders[2:]]
+    assert moments == [
+        {"n0": pytest.approx(101.25)},
+        {"n1": pytest.approx(3701.25)},
+    ]  # it arrives at 100.9
+
+
+def test_who_does_not_tell_its_clock_in_time_looks_when_it_is_told(client: Client) -> None:
+    silent = (
+        'cat {0}.ready; read c; read l; echo "$l" > {0}.told; cat {0}.seen; read d; cat {0}.more'
+    )
+    nodes = [client(name, silent) for name in ("n0", "n1")]
+    for name in ("n0", "n1"):
+        Path(f"{name}.ready").write_bytes(write_message(name, {"is": "ready", "clock": True}))
+    assert seen(ask(*nodes)) == ["n0", "n1"]
+    assert json.loads(Path("n0.told").read_text()) == {"is": "look", "at": {}}
 
 
 def test_one_that_is_never_ready_holds_nobody_back(client: Client) -> None:
