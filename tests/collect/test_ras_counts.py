@@ -127,7 +127,7 @@ def test_where_only_the_other_job_answers_that_is_said() -> None:
 def test_a_process_that_is_stopped_does_not_silence_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nccl_ras, "GREETING_LIMIT", 8.0)  # whoever is alive answers within that
+    monkeypatch.setattr(nccl_ras, "GREETING_LIMIT", 4.0)  # whoever is alive answers within that
     with answering(None, one_behind(), one_behind()) as port:
         found = asked(eight(port))
     assert set(found.logs) == set(range(8))
