@@ -12,11 +12,15 @@ from ..base.rank_facts import RankFacts
 # What a launcher ends the others with, and what an exit by it looks like from a shell.
 _ENDED_BY_LAUNCHER = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-# What the others say when their peer is gone (gloo, NCCL, the store).
+# What the others say when their peer is gone (gloo, NCCL, the store), and a server when a part of
+# it is (vllm/v1/engine/utils.py, v1/executor/multiproc_executor.py, v1/engine/exceptions.py;
+# sglang/srt/entrypoints/engine.py).
 _FOLLOWING_ERRORS = re.compile(
     r"connection (?:was )?(?:likely )?(?:closed|reset|refused|aborted)|closed by peer"
     r"|broken pipe|DistNetworkError|recv\w* (?:0|zero) bytes|remote process exited"
-    r"|NCCL communicator was aborted|SignalException|SIGTERMException",
+    r"|NCCL communicator was aborted|SignalException|SIGTERMException"
+    r"|Engine core initialization failed|WorkerProc initialization failed|EngineDeadError"
+    r"|Please see the error messages above|scheduler is dead",
     re.IGNORECASE,
 )
 # Seconds by which one failure comes before another: on one machine, and by the clocks of two. Who

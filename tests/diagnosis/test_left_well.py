@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from hangbisect.base.checkpoints import UserStep
-from hangbisect.base.identity import RankId
+from hangbisect.base.identity import RankId, UnknownRank
 from hangbisect.base.process_facts import Descriptor, Look, Socket
 from hangbisect.base.rank_facts import RankFacts
 from hangbisect.base.verdict_facts import Verdict
@@ -192,3 +192,19 @@ def test_workers_that_wait_for_their_engine_wait_for_the_one_that_has_ended() ->
     assert culprit(reads, reads, reads) == (1,)
     elsewhere = look("load engine.py:9", call="flock", ppid=77)
     assert culprit(reads, reads, elsewhere) != (1,)
+
+
+VLLM = "RuntimeError: Engine core initialization failed. See root cause above."
+
+
+@pytest.mark.parametrize("noticed", [10.0, 10.4])
+def test_an_engine_that_was_killed_comes_before_what_its_server_says_of_it(noticed: float) -> None:
+    """The server may say so before anybody has noticed that the engine is gone."""
+    engine = replace(gone(0, -9, left_at=noticed), rank=UnknownRank("n1", 300), title="EngineCore")
+    server = replace(
+        gone(0, 1, VLLM, left_at=10.2), rank=UnknownRank("n1", 200), title="API server"
+    )
+    workers = [gone(rank, 0, left_at=10.3) for rank in (0, 1)]
+    assert find_first_to_fail([*workers, engine, server]) == (engine.rank,)
+    failed = replace(engine, status=1, error="ValueError: no memory")
+    assert find_first_to_fail([*workers, failed, server]) == (engine.rank,)
