@@ -97,6 +97,7 @@ class RankState:
     plain: bool = False  # its number is not known from anything
     starts_ranks: bool = False  # it is a launcher, and none itself
     quiet: bool = False  # past its first training steps: it tells of none
+    quiet_at: float = 0.0
     trained: int | None = None  # training steps since then; None: it is not past the first
     # what the watch saw of it
     moved_at: float = 0.0
@@ -378,7 +379,7 @@ class NodeRanks:
         member.starts_ranks = True
 
     def _on_quiet(self, member: RankState, event: events.Quiet) -> None:
-        member.quiet = True
+        member.quiet, member.quiet_at = True, event.at
         member.trained = 0
         member.stays.train(event.at)
 

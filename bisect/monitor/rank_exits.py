@@ -21,7 +21,8 @@ from ..evidence.process import descendants, exit_code, open_life, variables_of
 from . import clocks
 from .monitor_process import call_in_thread
 
-MAY_TELL = 20.0  # seconds after its ranks for a server to end, or to say what has failed
+# Seconds after its ranks for a server to be up, to end, or to say what has failed.
+MAY_TELL = 20.0
 
 if TYPE_CHECKING:
     from ..base.identity import RankId
@@ -209,9 +210,14 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
 
 
 def _may_fail_with_server(job: Job, server: ServerProcesses) -> bool:
-    """Return whether an inference server is still to come up, and nobody has told it to end."""
-    starts = server.serve or not all(m.quiet for m in job.members)
-    return starts and not job.is_ready and not job.outer.were_interrupted()
+    """Return whether an inference server is still to come up, and nobody has told it to end: its
+    ranks have not all started, or have right before, or it is asked whether it is ready.
+    """
+    if job.is_ready or job.outer.were_interrupted():
+        return False
+    if job.outer.awaits_ready or not all(m.quiet for m in job.members):
+        return True
+    return server.serve and all((m.left_at or 0.0) < m.quiet_at + MAY_TELL for m in job.members)
 
 
 def may_server_tell(job: Job) -> bool:

@@ -293,8 +293,11 @@ def serving(status: int, at: float, server: Above, **fields: Any) -> Any:
     members = of_script()
     for rank in (0, 1):
         left(members, rank, status, at).is_of_server = True
-    told = fields.pop("interrupted", False)
-    outer = SimpleNamespace(were_interrupted=lambda: told)
+    told, asked = fields.pop("interrupted", False), fields.pop("asked", True)
+    quiet_at = fields.pop("quiet_at", None)
+    for one in members if quiet_at is not None else ():
+        one.quiet, one.quiet_at = True, quiet_at
+    outer = SimpleNamespace(were_interrupted=lambda: told, awaits_ready=asked)
     return job(members, server=server, outer=outer, **fields)
 
 
@@ -315,6 +318,13 @@ def test_ranks_that_end_with_their_server_have_failed_with_it(status: int) -> No
     assert find_job_end(serving(status, now, failed, interrupted=True)) == wanted
     assert find_job_end(serving(status, now, failed, is_ready=True)) == wanted
     assert find_job_end(serving(status, now, Above())) == wanted
+
+
+def test_a_server_whose_ranks_have_long_started_is_up_where_nobody_can_ask_it() -> None:
+    now, failed = time.monotonic(), Above(have_failed=True)
+    for status in (0, -signal.SIGKILL):
+        assert find_job_end(serving(status, now, failed, asked=False, quiet_at=now - 5)) == "crash"
+        assert find_job_end(serving(status, now, failed, asked=False, quiet_at=now - 50)) == "done"
 
 
 def test_a_rank_of_a_server_whose_last_step_raised_has_failed_though_it_ended_well() -> None:
