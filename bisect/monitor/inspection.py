@@ -106,7 +106,7 @@ class Inspection(LookSeries):
                 shown = job.ended_children.select_others(shown)
             targets += [(member, Target(pid, "child")) for pid in shown]
         # What started the ranks of an inference server waits for them, and they for it.
-        beside = list_server_processes([m.pid for m in members])
+        beside = list_server_processes([m.pid for m in job.members if not m.has_left])
         targets += [(members[0], Target(pid, "child")) for pid in beside]
         targets += self._find_what_is_asked(members, {target.pid for _, target in targets})
         holders = self._find_lock_holders()
@@ -148,7 +148,8 @@ class Inspection(LookSeries):
             for looks in (member.looks, *member.children.values())
             if looks
         ]
-        found = self._beside.find(seen, {*known, os.getpid(), *self.job.outer.pids()})
+        ranks = {member.pid for member in self.job.members}  # those that are not looked at too
+        found = self._beside.find(seen, {*known, *ranks, os.getpid(), *self.job.outer.pids()})
         by_pid = {member.pid: member for member in members}
         for pid, rank in found.items():
             by_pid[rank].beside.add(pid)
