@@ -34,6 +34,7 @@ _VALUES: dict[str, st.SearchStrategy[Any]] = {  # by the words of an annotation
     "float": st.floats(-1e12, 1e12),
     "str": _text,
     "bool": st.booleans(),
+    "tuple[int, ...]": st.lists(_number, max_size=3).map(tuple),
     "tuple[Rank, ...]": st.lists(_rank, max_size=3).map(tuple),
     "tuple[str, ...]": st.lists(_text, max_size=3).map(tuple),
     "Mapping[str, str]": st.dictionaries(_name, _text, max_size=3),

@@ -188,9 +188,11 @@ def test_without_any_token_the_first_host_shows_what_all_tell_and_each_judges(
 def test_a_run_on_each_host_without_a_token_in_common_ends_no_rank_by_what_others_tell(
     hosts_here: HostsHere,
 ) -> None:
-    """Each has a run folder of its own: the token that the first leaves there reaches nobody."""
+    """Each has a run folder of its own: the token that the first leaves there reaches nobody. What
+    no node can prove by itself, for that it would end.
+    """
     made = hosts_here.make(3, shared=False)
-    started = start(hosts_here, made, "1", "lock", "1000", on_hang="end", HANGBISECT_TOKEN="")
+    started = start(hosts_here, made, "1", "fifo", "1000", on_hang="end", HANGBISECT_TOKEN="")
     made.until(lambda: "rank 1 n2 " in started[0].said(), "not shown", DEADLINE)
     found = told(made[0])
     assert any("not proved to be of this job" in note for note in found["notes"]), found
