@@ -16,6 +16,7 @@ from ..process.frames import (
     EXPORTERS,
     format_frame,
     frame_owner,
+    innermost_python_frame,
     is_service_thread,
     serves_multiprocessing,
     unqualified_name,
@@ -33,7 +34,6 @@ from .signs import (
     format_place,
     format_process,
     innermost_native_frames,
-    innermost_python_frame,
     is_forked,
 )
 

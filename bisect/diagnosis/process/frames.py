@@ -88,6 +88,11 @@ def drop_signal_handlers(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return frames[outermost + 1 :]
 
 
+def innermost_python_frame(frames: Sequence[Frame]) -> Frame | None:
+    """Return the innermost Python frame."""
+    return next((frame for frame in frames if not frame.native), None)
+
+
 def frame_owner(frame: Frame, package: str) -> FrameOwner:
     """Return whose code `frame` is; `package` is the folder of our own code."""
     return "native" if frame.native else _find_owner(frame.file, package.rstrip("/"))

@@ -13,7 +13,7 @@ from ...base.process_facts import Look, waits_at_queue
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from .blocked_syscalls import SLEEP_CALLS, is_for_client, list_clients
-from .frames import frame_owner
+from .frames import frame_owner, innermost_python_frame
 from .helper_processes import waits_for_room
 from .loop_waits import runs_event_loop
 from .pipe_writers import only_main_thread_acts
@@ -90,7 +90,7 @@ def _is_asked(looks: Sequence[Look], facts: RankFacts) -> bool:
 
 def _looks_for_something(looks: Sequence[Look]) -> bool:
     view = merge_looks(looks)
-    inner = next((f for f in view.frames if not f.native), None) if view is not None else None
+    inner = innermost_python_frame(view.frames) if view is not None else None
     if view is None or inner is None or frame_owner(inner, "") != "user":
         return False
     return view.call_name in SLEEP_CALLS
