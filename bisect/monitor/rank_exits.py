@@ -299,7 +299,7 @@ class Interruptions:
 
     def note_pending_signal(self) -> None:
         """A signal that ends waits for a rank that cannot take it."""
-        self._is_signalled = not self._are_of_server()
+        self._is_signalled = self._is_signalled or not self._are_of_server()
 
     def _are_of_server(self) -> bool:
         """Return whether signals come from the server that the ranks are of: what they mean its own
