@@ -21,6 +21,7 @@ from .rendezvous_claims import (
     find_other_worlds,
     find_world_size,
     read_group_values,
+    read_worlds,
 )
 from .rounds import OtherRound, find_other_round
 from .server_roles import find_roles, find_titles
@@ -101,8 +102,7 @@ class Case:
 def make_case(job: JobFacts, seen: Snapshot) -> Case:
     """Return the case of a job that ended, or that is called hung."""
     known = {r.rank: r for r in seen.ranks}
-    past = [one.facts.rank for one in seen.single_ranks.ranks if one.group == "collective"]
-    others = find_other_worlds(seen.ranks, _read_worlds(seen), past)
+    others = _find_other_worlds(seen)
     if others:  # what these count on besides is nobody's fault that is missing
         local = tuple(rank for rank in job.local_ranks if rank in known)
         job = replace(job, world_size=len(known), local_ranks=local)
@@ -146,11 +146,12 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     return Case(job, snapshot, absent, found)
 
 
-def _read_worlds(seen: Snapshot) -> dict[RankId, int]:
-    """Return for how many ranks each makes the group of all, of those that make it."""
-    views = {one.facts.rank: one.view for one in seen.single_ranks.ranks}
-    told = {rank: read_group_values(v.frames) for rank, v in views.items() if v is not None}
-    return {rank: values["world_size"] for rank, values in told.items() if "world_size" in values}
+def _find_other_worlds(seen: Snapshot) -> frozenset[RankId]:
+    """Return the ranks that make the group of all for another number of ranks than most do."""
+    ranks = seen.single_ranks.ranks
+    stacks = {one.facts.rank: one.view.frames for one in ranks if one.view is not None}
+    past = [one.facts.rank for one in ranks if one.group == "collective"]
+    return find_other_worlds(seen.ranks, read_worlds(stacks), past)
 
 
 def _list_claimed_below(ranks: Iterable[RankFacts], world: int) -> set[int]:
