@@ -241,6 +241,14 @@ def format_innermost_frame(frames: Iterable[Frame]) -> str:
     return format_frame(told) if told is not None else ""
 
 
+_THREADING = ("/threading.py", "<frozen threading>")
+
+
+def is_of_threading(frame: Frame) -> bool:
+    """Return whether a frame is one of Python's `threading`."""
+    return frame.file.endswith(_THREADING)
+
+
 _DECORATOR = re.compile(r"_?inner(?:_fn)?|\w*wrapper|wrapped\w*|decorate\w*")
 
 
