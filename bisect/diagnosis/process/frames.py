@@ -88,7 +88,7 @@ def drop_signal_handlers(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return frames[outermost + 1 :]
 
 
-def innermost_python_frame(frames: Sequence[Frame]) -> Frame | None:
+def innermost_python_frame(frames: Iterable[Frame]) -> Frame | None:
     """Return the innermost Python frame."""
     return next((frame for frame in frames if not frame.native), None)
 
