@@ -227,6 +227,15 @@ class RankFacts:
     # it and what it had started in the same places as this rank.
     same_looks_as: RankId | None = None
 
+    @property
+    def parent(self) -> int:
+        """The pid of who has started its process, 0 where nothing tells."""
+        return self.looks[-1].ppid if self.looks else 0
+
+    def looks_at(self, pid: int | None) -> tuple[Look, ...]:
+        """Return the looks at one of its `children`, () if it is none of these."""
+        return next((looks for looks in self.children if looks and looks[-1].pid == pid), ())
+
 
 def is_server_process(facts: RankFacts) -> bool:
     """Return whether this is none of the ranks, but a process of their server that has failed."""

@@ -178,12 +178,12 @@ def _find_starter_of_pollers(case: Case) -> _Part | None:
     none of them, and who waits for the ends of its ranks hands them no work.
     """
     living = [facts for facts in case.ranks if not is_gone(facts)]
-    parents = {facts.looks[-1].ppid if facts.looks else 0 for facts in living}
+    parents = {facts.parent for facts in living}
     if len(living) < _FEWEST or len(parents) != 1 or not look_in_one_place(case, living):
         return None
     (pid,) = parents
     for facts in living:
-        looks = next((one for one in facts.children if one and one[-1].pid == pid), ())
+        looks = facts.looks_at(pid)
         view = merge_looks(looks)
         if view is None or view.call_name in CHILD_WAIT_CALLS or waits_for_requests(view.look):
             continue

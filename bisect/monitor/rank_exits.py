@@ -186,7 +186,7 @@ def _has_later_attempt(launcher: int, attempt: int) -> bool:
 
 def was_asked_to_end(member: RankState) -> bool:
     """Return whether a rank ended because a person or its launcher told it to."""
-    return member.status in ENDED_ON_REQUEST or member.status == 130
+    return member.status in ENDED_ON_REQUEST
 
 
 def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:

@@ -54,7 +54,7 @@ class _Process:
     @property
     def has_failed(self) -> bool:
         """Whether it raised, or ended by what nobody asked it to."""
-        return bool(self.errors) or self.status not in (0, None, *ENDED_ON_REQUEST, 130)
+        return bool(self.errors) or self.status not in (0, None, *ENDED_ON_REQUEST)
 
 
 class ServerProcesses:

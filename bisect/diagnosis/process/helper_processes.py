@@ -150,7 +150,7 @@ def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
     these; () where there is none, or several.
     """
     pids = {facts.pid for facts in ranks}
-    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks} - pids
+    parents = {facts.parent for facts in ranks if facts.looks} - pids
     first = min((_tell_start(facts.looks) for facts in ranks if facts.looks), default=0.0)
     found = {
         looks[-1].pid: looks
