@@ -312,13 +312,13 @@ CAUSES = (
     ),
     KnownCause(
         id="request-threads-full",
-        title="all threads that answer requests wait for a request that finds none",
+        title="no thread is left for the request that all other requests wait for",
         signs=(
             need(_its_threads_wait_to_be_told, 0.5),
             need(_more_ask_than_it_has_threads, 0.45),
         ),
-        why="Its pool has {count}, and each waits in {place} until it is told something. Who is to "
-        "tell it asks by the same pool most likely: that request is in the queue.",
+        why="Its pool has {count}, and each waits in {place} to be told something. Most likely a "
+        "further request is to tell it, and that one waits for a thread.",
         avoid=(
             "more threads than requests that may wait at once (max_workers=...)",
             "answer at once, and let clients ask again; or grpc.aio, whose handlers await",
