@@ -21,8 +21,6 @@ from ..evidence.process import descendants, exit_code, open_life, variables_of
 from . import clocks
 from .monitor_process import call_in_thread
 
-MAY_TELL = 20.0  # seconds after its ranks for a server to end, or to say what has failed
-
 if TYPE_CHECKING:
     from ..base.identity import RankId
     from ..base.rank_facts import Ended, RankFacts
@@ -39,6 +37,7 @@ STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` li
 UNPROVED = "nothing proves that it hangs"
 NOT_PROVED = f"{UNPROVED}: it may go on"
 GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
+MAY_TELL = 20.0  # seconds after its ranks for a server to end, or to say what has failed
 
 
 def note_end(job: Job, member: RankState, told: int | None = None) -> None:
@@ -210,7 +209,7 @@ def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
 
 def _may_fail_with_server(job: Job, server: ServerProcesses) -> bool:
     """Return whether an inference server is still to come up, and nobody has told it to end."""
-    starts = server.serve or not all(m.quiet for m in job.members)
+    starts = server.answer_requests or not all(m.quiet for m in job.members)
     return starts and not job.is_ready and not job.outer.were_interrupted()
 
 
@@ -219,7 +218,7 @@ def may_server_tell(job: Job) -> bool:
     likely to say why within seconds.
     """
     server = job.server
-    if server is None or not _may_fail_with_server(job, server) or not server.are_alive:
+    if server is None or not _may_fail_with_server(job, server) or not server.is_one_alive():
         return False
     last = max((m.left_at or 0.0 for m in job.members), default=0.0)
     return time.monotonic() < last + MAY_TELL
@@ -240,11 +239,11 @@ def _find_end_of_server(
         return ""
     if not failed and len(gone) < sum(m.pid not in job.server for m in job.members):
         return ""
-    if job.server.have_failed:
+    if job.server.find_failure():
         return "crash"
     if may_server_tell(job):
         return "open"
-    return "left" if job.server.are_alive and not failed else ""
+    return "left" if job.server.is_one_alive() and not failed else ""
 
 
 def _has_failed(member: RankState) -> bool:
