@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ...base.error_guard import ignore_our_errors
-from ...base.masking import mask_ends
+from ...base.masking import mask_command, mask_ends
 from ...base.place import FOLDER_VARIABLE, LARGEST_TARGETS_FILE, TARGETS_FILE
 from ..after_import import after_import
 from ..function_patching import patch_with_step
@@ -55,7 +55,7 @@ def note_failure(error: BaseException | None) -> None:
         told = {
             "pid": os.getpid(),
             "parent": os.getppid(),
-            "words": _read_words(),
+            "words": mask_command(_read_words()),
             "at": time.monotonic(),
             "error": mask_ends(summarize_error(error), _LONGEST),
             "traceback": mask_ends(format_traceback(error), _LONGEST),

@@ -25,6 +25,17 @@ def test_the_first_error_of_a_process_is_read(folder: Path) -> None:
     assert told.error == "ValueError: no memory for the cache"
 
 
+def test_neither_the_error_nor_the_command_is_written_down_with_its_secrets(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "hangbisect.rank.watched.failed_targets._read_words"
+    monkeypatch.setattr(module, lambda: ["python", "serve.py", "--api-key", "hunter2hunter2"])
+    note_failure(ValueError("no answer: password=hunter2hunter2"))
+    text = (folder / TARGETS_FILE).read_text()
+    assert "serve.py" in text
+    assert "hunter2" not in text
+
+
 def test_what_ends_no_process_by_an_error_is_not_written_down(folder: Path) -> None:
     note_failure(None)
     note_failure(SystemExit(1))
