@@ -14,7 +14,7 @@ from ..process.blocked_syscalls import (
 from ..process.frames import format_frame, frame_owner, is_of_threading, unqualified_name
 from ..process.helper_processes import find_unread_child
 from ..process.loop_waits import describe_tasks
-from ..process.process_snapshot import merge_looks
+from ..process.process_snapshot import ProcessSnapshot, merge_looks
 from ..process.request_threads import (
     is_of_a_client,
     list_unanswered_clients,
@@ -202,10 +202,10 @@ def _awaits_an_actor(scene: Scene) -> Found | None:
 
 
 def _list_pool_threads(scene: Scene) -> list[Thread]:
-    """Return the threads of pools that run a task, where no thread of a pool is without one."""
-    threads = (
-        [one for one in scene.view.threads if one is not scene.view.main] if scene.view else []
-    )
+    """Return the threads of pools that run a task, where no thread of a pool is without one: one
+    of them is the main thread where a server is looked at by its request (request_threads.py).
+    """
+    threads = scene.view.threads if scene.view is not None else ()
     pool = [t for t in threads if find_frame(t.frames, *_POOL_THREAD) or is_of_anyio(t)]
     return pool if all(map(runs_pool_task, pool)) else []
 
@@ -262,18 +262,22 @@ def _more_ask_than_it_has_threads(scene: Scene) -> Found | None:
 
 
 def _list_busy_elsewhere(scene: Scene, server: int) -> frozenset[int]:
-    """Return the processes that have not asked `server`: they run, sleep, wait for the end of a
-    child, or for somebody else.
+    """Return the processes that have not asked `server`: they have one thread of Python, which
+    runs, sleeps, waits for the end of a child, or for somebody else.
     """
     relatives = filter(None, map(merge_looks, scene.relatives.values()))
     views = {view.look.pid: view for view in (*relatives, *scene.workers, *scene.views.values())}
     return frozenset(
         pid
         for pid, view in views.items()
-        if view.running
-        or view.call_name in SLEEP_CALLS | CHILD_WAIT_CALLS
-        or ((awaited := list_awaited_pids(view.look)) and server not in awaited)
+        if len(view.threads) == 1 and _is_busy_elsewhere(view, server)
     )
+
+
+def _is_busy_elsewhere(view: ProcessSnapshot, server: int) -> bool:
+    awaited = list_awaited_pids(view.look)
+    does_else = view.running or view.call_name in SLEEP_CALLS | CHILD_WAIT_CALLS
+    return does_else or (bool(awaited) and server not in awaited)
 
 
 def _its_thread_waits_for_a_child(scene: Scene) -> Found | None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hangbisect.base.process_facts import CodeLock, Descriptor, Frame, Futex, Look, Socket
 from hangbisect.base.verdict_facts import Cause
+from hangbisect.diagnosis.process.request_threads import put_stuck_request_first
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
 from ..made_up import held, job, look, rank, silent_peer
@@ -830,6 +831,14 @@ def test_request_threads_are_full_only_where_all_wait_to_be_told_and_more_ask() 
         assert "request-threads-full" not in causes_of(facts)
 
 
+def test_the_thread_by_which_a_server_is_looked_at_is_one_of_its_pool() -> None:
+    facts, (server, *_) = grpc_server()
+    (seen,) = server.looks
+    by_request = first(put_stuck_request_first(seen))
+    assert by_request.looks[0].main != seen.main
+    assert "2 threads" in causes_of((facts, [by_request]))["request-threads-full"].why
+
+
 def test_who_is_connected_and_does_something_else_has_not_asked() -> None:
     """Two of three workers have asked, and the third one sleeps: the pool may get more threads."""
     facts, (server, *_) = grpc_server()
@@ -843,6 +852,9 @@ def test_who_is_connected_and_does_something_else_has_not_asked() -> None:
 
     assert "request-threads-full" in ask("futex")
     assert "request-threads-full" not in ask("clock_nanosleep")
+    worker = look("run_worker train.py:30", pid=300, ppid=seen.pid, call="clock_nanosleep")
+    asks = beside(worker, ("Thread-1", ("_blocking SP/grpc/_channel.py:1162", "ask train.py:7")))
+    assert "request-threads-full" in causes_of((facts, [first(connected, asks)]))
 
 
 def test_a_main_thread_with_work_of_its_own_may_tell_those_that_wait() -> None:
