@@ -5,7 +5,6 @@ meant for the whole of it or for one rank alone, and its launcher may be gone.
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from ..base.checkpoints import UserStep
 from ..base.launchers import find_launcher
 from ..base.outcomes import ENDED_ON_REQUEST
 from ..base.place import GONE
-from ..base.rank_state import RankState
+from ..base.rank_state import FAULTS, RankState
 from ..evidence.process import descendants, exit_code, open_life, variables_of
 from . import clocks
 from .monitor_process import call_in_thread
@@ -253,15 +252,12 @@ def _has_failed(member: RankState) -> bool:
     ends kills its ranks.
     """
     if _is_ended_by_others(member):
-        return member.status is not None and -member.status in _FAULTS
+        return member.status is not None and -member.status in FAULTS
     return member.status not in (0, None)
 
 
 def _is_ended_by_others(member: RankState) -> bool:
     return member.is_actor or (member.is_of_server and member.quiet)
-
-
-_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
 # Seconds: a launcher that ends its ranks has signalled all of them within it.

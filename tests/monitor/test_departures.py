@@ -334,6 +334,11 @@ def test_a_rank_of_a_server_whose_last_step_raised_has_failed_though_it_ended_we
     say(members, 1, {"t": "end", "at": 2.0, **step, "failed": True, "error": "ValueError: no"})
     one = left(members, 1, 0, 3.0)
     assert one.last_error == "ValueError: no"
+    one.status = -signal.SIGKILL
+    assert one.last_error == "ValueError: no", "its engine has ended it"
+    one.status = -signal.SIGSEGV
+    assert one.last_error == "", "it ended by what it did later"
+    one.status = 0
     one.left_at = 60.0  # long after: it went on
     assert one.last_error == ""
     one.left_at, one.is_of_server = 3.0, False
