@@ -220,8 +220,8 @@ class RankFacts:
     gpu_kernels: tuple[str, ...] = ()
     # All its threads with native frames, as pystack or gdb prints them, where that was asked for.
     native_threads: str = ""
-    # What it is in its server, as its title had it last ("scheduler TP1"). One that has no number
-    # then is no rank, but has started ranks, and has failed.
+    # What it is in its server, by the last title of its process ("scheduler TP1"). Where its number
+    # is not known either it is no rank, but a process above the ranks that has failed.
     title: str = ""
     # Of a rank whose looks were left out, in evidence.json or by a node of a large job: they showed
     # it and what it had started in the same places as this rank.
