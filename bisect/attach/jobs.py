@@ -17,6 +17,7 @@ from ..base.command_words import can_be_typed
 from ..base.launchers import BY_PROGRAM, DIALECTS
 from ..base.lazy_dataclass import dataclass
 from ..base.place import FOLDER_VARIABLE
+from ..base.process_roles import is_spawned_by_server
 from .processes import (
     Process,
     ProcessTable,
@@ -264,13 +265,11 @@ def _has_launcher_in_job(processes: ProcessTable, rank: Rank) -> bool:
 
 
 def _list_servers_above(processes: ProcessTable, pid: int) -> list[int]:
-    """Return what has started a process of an inference server, the server itself first: one that
-    has a session of its own was started as a program, whatever its title is.
-    """
+    """Return what has started a process of an inference server, the server itself first."""
     found: list[int] = []
     for above in processes_above(processes, pid):
-        role, is_leader = processes[pid].server, processes[pid].session == pid
-        if role is None or not role.is_spawned or not above.python or is_leader:
+        one = processes[pid]
+        if not (is_spawned_by_server(one.server, pid, one.session) and above.python):
             break
         found.insert(0, above.pid)
         pid = above.pid

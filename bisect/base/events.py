@@ -166,7 +166,7 @@ class End(Event, kind="end", outer=("rank", "step", "k", "at")):
     step: str
     k: int
     failed: bool = False  # it raised an exception
-    error: str | None = None  # which, in a line; of one that ends no process by itself none
+    error: str | None = None  # which, in a line; None: an interruption, or an exit
 
 
 class Toggle(Event, kind="toggle"):

@@ -25,8 +25,9 @@ BADNESS = (
 )
 STANDS_STILL = ("hang", "silent")  # outcomes of a job in which nothing moves
 CUT_SHORT = (*STANDS_STILL, "slow")  # outcomes with which a job that lives is ended
-# Statuses of ranks that a person, or their launcher, has told to end.
-ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+# Statuses of processes that a person, or their launcher, has told to end; the last one is Python's
+# own after an interruption that a script has let through (sys.exit(130)).
+ENDED_ON_REQUEST = (-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, 128 + signal.SIGINT)
 # The folder of a part, inside that of the job or of a node.
 _PART = re.compile(r"node-[\w.-]{1,64}|attempt-\d{1,6}|job-\d{1,6}", re.ASCII)
 

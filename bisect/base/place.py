@@ -28,6 +28,7 @@ FOLDER_VARIABLE = "HANGBISECT_FOLDER"
 JOB_VARIABLE = "HANGBISECT_JOB"
 # Beside the socket of the monitor: errors of processes that are no ranks, a line of JSON each.
 TARGETS_FILE = "failed-targets"
+LARGEST_TARGETS_FILE = 1 << 22  # bytes: a pool starts workers that fail again and again
 
 _DEEPEST = 20  # ancestors that are asked
 _LAUNCHERS_DEEP = 2

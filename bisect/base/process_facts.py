@@ -75,6 +75,8 @@ class Frame:
     # As the source shows: how that loop catches whatever one of its rounds raises, and goes on with
     # the next one: "except Exception".
     catches: str = field(default="", compare=False, metadata=INSIDE)
+    # As the source shows: the loop in which the line sleeps is left only when a child has ended.
+    awaits_ends: bool = field(default=False, compare=False, metadata=INSIDE)
     # The whole numbers that local variables of the job's own functions are.
     numbers: tuple[tuple[str, int], ...] = field(default=(), compare=False, metadata=INSIDE)
     # Where the line waits for a handle: the sends and receives that its function hands out, and for

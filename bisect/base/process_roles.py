@@ -36,6 +36,13 @@ class ServerProcess(NamedTuple):
         return self.name.startswith(_ENGINE)
 
 
+def is_spawned_by_server(role: ServerProcess | None, pid: int, session: int) -> bool:
+    """Return whether a process, which by its title does this in a server, was started by another
+    one of that server: who leads a session of its own was started as a program.
+    """
+    return role is not None and role.is_spawned and session != pid
+
+
 class _Title(NamedTuple):
     pattern: re.Pattern[str]  # of a title; the group `at`: its numbers
     name: str

@@ -220,12 +220,21 @@ class RankFacts:
     gpu_kernels: tuple[str, ...] = ()
     # All its threads with native frames, as pystack or gdb prints them, where that was asked for.
     native_threads: str = ""
-    # What it is in its server, as its title had it last ("scheduler TP1"). One that has no number
-    # then is no rank, but has started ranks, and has failed.
+    # What it is in its server, by the last title of its process ("scheduler TP1"). Where its number
+    # is not known either it is no rank, but a process above the ranks that has failed.
     title: str = ""
     # Of a rank whose looks were left out, in evidence.json or by a node of a large job: they showed
     # it and what it had started in the same places as this rank.
     same_looks_as: RankId | None = None
+
+    @property
+    def parent(self) -> int:
+        """The pid of who has started its process, 0 where nothing tells."""
+        return self.looks[-1].ppid if self.looks else 0
+
+    def looks_at(self, pid: int | None) -> tuple[Look, ...]:
+        """Return the looks at one of its `children`, () if it is none of these."""
+        return next((looks for looks in self.children if looks and looks[-1].pid == pid), ())
 
 
 def is_server_process(facts: RankFacts) -> bool:

@@ -4,6 +4,7 @@ watcher. Also which barriers may open.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # What the live table says of a rank.
 TableState = Literal["works", "trains", "waits", "ends", "left"]
 LOGGED_KEPT = 20
+# Signals that nobody sends: the process itself has done wrong.
+FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 # Seconds from what a rank caught to its goodbye: it writes that down, and ends what it has started.
 _NOTES_AND_LEAVES = 10.0
 _MOST_LISTED = 1 << 16  # ranks of a node: a size beyond this is a typing error
@@ -126,7 +129,10 @@ class RankState:
         """
         if self.error or self.left_at is None or self.left_at > self.caught_at + _NOTES_AND_LEAVES:
             return self.error
-        ends_by_it = self.is_of_server or (self.status is not None and self.status > 0)
+        if self.is_of_server:  # which ends it by a signal, or has it end with 0
+            ends_by_it = self.status is None or -self.status not in FAULTS
+        else:
+            ends_by_it = self.status is not None and self.status > 0
         return self.caught if ends_by_it else ""
 
     @property

@@ -37,7 +37,7 @@ from ..diagnosis.process.blocked_syscalls import (
     list_connected_pids,
 )
 from ..diagnosis.process.frames import runs_job_code
-from ..diagnosis.process.process_snapshot import merge_looks
+from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.process.request_threads import put_request_thread_first
 from ..evidence.process import descendants, exit_code, runs_python, walk_up, words_of
@@ -123,15 +123,15 @@ def _list_pollers(seen: Iterable[tuple[int, Look]]) -> list[int]:
     something again and again: who has started them may be to give it.
     """
     last = {look.pid: look for rank, look in seen if look.pid == rank}
-    calls = [one.kernel[0].syscall if one.kernel else None for one in last.values()]
-    sleeps = [
-        call is not None
-        and call.name in SLEEP_CALLS
-        and call.timeout is not None
-        and call.timeout <= _MOMENT
-        for call in calls
-    ]
-    return sorted(last) if len(sleeps) > 1 and all(sleeps) else []
+    return sorted(last) if len(last) > 1 and all(map(_sleeps_for_a_moment, last.values())) else []
+
+
+def _sleeps_for_a_moment(look: Look) -> bool:
+    task = main_kernel(look)
+    call = task.syscall if task is not None else None
+    if call is None or call.name not in SLEEP_CALLS:
+        return False
+    return call.timeout is not None and call.timeout <= _MOMENT
 
 
 _NO_FAILURES = frozenset([None, 0, -signal.SIGTERM])

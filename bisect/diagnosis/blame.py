@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..base.identity import RankId, name_rank
+from ..base.outcomes import ENDED_ON_REQUEST
 from ..base.rank_facts import NOTHING_MOVES, RankFacts
 from ..base.verdict_facts import Ranks
 from ..base.words import format_ranks
@@ -52,8 +53,8 @@ from .wait_graph import WaitGraph
 _ORDINARY_WAITS = frozenset(
     ["itself", "unknown", "kernel", "file", "futex", "device", "collective"]
 )
-# Exit statuses of who ended well, or by SIGINT, SIGTERM or SIGHUP.
-_FAULTLESS_STATUSES = frozenset([0, None, -2, -15, -1, 130, 143, 129])
+# Exit statuses of who ended well, or was told to end; the last two are those of a shell.
+_FAULTLESS_STATUSES = frozenset([0, None, *ENDED_ON_REQUEST, 143, 129])
 _QUIET = 5.0  # seconds without progress that make an interrupted job suspect
 
 

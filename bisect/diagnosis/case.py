@@ -4,7 +4,7 @@ started, and what each rank waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from .rendezvous_claims import (
     find_other_worlds,
     find_world_size,
     read_group_values,
+    read_worlds,
 )
 from .rounds import OtherRound, find_other_round
 from .server_roles import find_roles, find_titles
@@ -101,8 +102,7 @@ class Case:
 def make_case(job: JobFacts, seen: Snapshot) -> Case:
     """Return the case of a job that ended, or that is called hung."""
     known = {r.rank: r for r in seen.ranks}
-    past = [one.facts.rank for one in seen.single_ranks.ranks if one.group == "collective"]
-    others = find_other_worlds(seen.ranks, _read_worlds(seen), past)
+    others = _find_other_worlds(seen)
     if others:  # what these count on besides is nobody's fault that is missing
         local = tuple(rank for rank in job.local_ranks if rank in known)
         job = replace(job, world_size=len(known), local_ranks=local)
@@ -118,13 +118,8 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     known = {r.rank: r for r in came}
     everyone = _reopen_if_all_finished(came)
     snapshot = seen.update(everyone)
-    claimed = claimed_world_size([r for r in everyone if r.rank not in others])
     alone = any(r.environment.get("GROUP_WORLD_SIZE") == "1" for r in everyone)
-    if (alone or _is_one_node(everyone)) and job.ended in NOTHING_MOVES:
-        # All ranks are of this node: what a script has set over that is seen in frames alone.
-        views = {one.facts.rank: one.view for one in snapshot.single_ranks.ranks}
-        stacks = [v.frames for rank, v in views.items() if v is not None and rank not in others]
-        claimed = max(claimed, find_world_size(stacks))
+    claimed = _find_claimed_world(job, snapshot, others, alone or _is_one_node(everyone))
     first = 0 if alone else job.world_size
     missing = sorted({*range(first, claimed), *range(job.world_size)} - known.keys() - below)
     # Some of these are the ranks whose number nobody knows; which ones, nobody can say.
@@ -146,11 +141,26 @@ def make_case(job: JobFacts, seen: Snapshot) -> Case:
     return Case(job, snapshot, absent, found)
 
 
-def _read_worlds(seen: Snapshot) -> dict[RankId, int]:
-    """Return for how many ranks each makes the group of all, of those that make it."""
-    views = {one.facts.rank: one.view for one in seen.single_ranks.ranks}
-    told = {rank: read_group_values(v.frames) for rank, v in views.items() if v is not None}
-    return {rank: values["world_size"] for rank, values in told.items() if "world_size" in values}
+def _find_claimed_world(
+    job: JobFacts, snapshot: Snapshot, others: Collection[RankId], is_one_node: bool
+) -> int:
+    """Return for how many ranks the job was started, as those say that do not count on another
+    world than most; 0 where none says so.
+    """
+    claimed = claimed_world_size([r for r in snapshot.ranks if r.rank not in others])
+    if not is_one_node or job.ended not in NOTHING_MOVES:
+        return claimed
+    # All ranks are of this node: what a script has set over that is seen in frames alone.
+    views = (one.view for one in snapshot.single_ranks.ranks if one.facts.rank not in others)
+    return max(claimed, find_world_size(view.frames for view in views if view is not None))
+
+
+def _find_other_worlds(seen: Snapshot) -> frozenset[RankId]:
+    """Return the ranks that make the group of all for another number of ranks than most do."""
+    ranks = seen.single_ranks.ranks
+    stacks = {one.facts.rank: one.view.frames for one in ranks if one.view is not None}
+    past = [one.facts.rank for one in ranks if one.group == "collective"]
+    return find_other_worlds(seen.ranks, read_worlds(stacks), past)
 
 
 def _list_claimed_below(ranks: Iterable[RankFacts], world: int) -> set[int]:

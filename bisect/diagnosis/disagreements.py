@@ -41,6 +41,7 @@ from .rendezvous_claims import (
     find_local_group,
     find_other_worlds,
     read_group_values,
+    read_worlds,
 )
 from .single_ranks import is_gone
 
@@ -494,12 +495,8 @@ def _read_other_worlds(
     most do not count on those that are there, or where one neither makes it nor is past it and
     waits for the others: that one tells more.
     """
-    sizes = {
-        facts.rank: size
-        for facts in ranks
-        if (view := waits[facts.rank].view) is not None
-        and (size := read_group_values(view.frames).get("world_size"))
-    }
+    views = {facts.rank: waits[facts.rank].view for facts in ranks}
+    sizes = read_worlds({r: view.frames for r, view in views.items() if view is not None})
     past = [r.rank for r in ranks if r.rank not in sizes and waits[r.rank].waits_for_peers]
     if len(sizes) + len(past) < len(ranks) or any(r.moved or is_gone(r) for r in ranks):
         return {}

@@ -56,6 +56,23 @@ def read_group_values(frames: tuple[Frame, ...]) -> Mapping[str, int]:
     return found
 
 
+_MAKES_WORLD = ("torch/distributed/distributed_c10d.py", "init_process_group")
+
+
+def read_worlds(stacks: Mapping[RankId, tuple[Frame, ...]]) -> dict[RankId, int]:
+    """Return for how many ranks each makes the group of all, of those that make it. Copies of
+    torch's function make a further group, of a trainer and the workers of an engine: that has a
+    size of its own.
+    """
+    file, name = _MAKES_WORLD
+    making = {
+        rank: read_group_values(frames)
+        for rank, frames in stacks.items()
+        if any(f.file.endswith(file) and unqualified_name(f.name) == name for f in frames)
+    }
+    return {rank: told["world_size"] for rank, told in making.items() if "world_size" in told}
+
+
 def find_other_worlds(
     ranks: Sequence[RankFacts], worlds: Mapping[RankId, int], past: Collection[RankId]
 ) -> frozenset[RankId]:

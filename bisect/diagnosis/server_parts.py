@@ -23,7 +23,7 @@ from .case import Case
 from .causes.workers import CHILD_DIED
 from .exit_words import describe_exit_status
 from .process.blocked_syscalls import CHILD_WAIT_CALLS, POLL_CALLS, READ_CALLS
-from .process.frames import format_innermost_frame, frame_owner
+from .process.frames import format_innermost_frame, frame_owner, innermost_python_frame
 from .process.helper_processes import (
     asks_its_cluster,
     find_dead_helper,
@@ -178,17 +178,19 @@ def _find_starter_of_pollers(case: Case) -> _Part | None:
     none of them, and who waits for the ends of its ranks hands them no work.
     """
     living = [facts for facts in case.ranks if not is_gone(facts)]
-    parents = {facts.looks[-1].ppid if facts.looks else 0 for facts in living}
+    parents = {facts.parent for facts in living}
     if len(living) < _FEWEST or len(parents) != 1 or not look_in_one_place(case, living):
         return None
     (pid,) = parents
     for facts in living:
-        looks = next((one for one in facts.children if one and one[-1].pid == pid), ())
+        looks = facts.looks_at(pid)
         view = merge_looks(looks)
         if view is None or view.call_name in CHILD_WAIT_CALLS or waits_for_requests(view.look):
             continue
-        inner = next((frame for frame in view.frames if not frame.native), None)
-        if inner is not None and frame_owner(inner, case.job.package) == "user":
+        inner = innermost_python_frame(view.frames)
+        if inner is None or inner.awaits_ends:
+            continue
+        if frame_owner(inner, case.job.package) == "user":
             return _Part(facts.rank, looks, _name_role(view.look), pid)
     return None
 

@@ -192,7 +192,7 @@ def await_their_starter(case: Case, ranks: Sequence[RankFacts]) -> bool:
     or a pair of sockets, and that is no rank.
     """
     pids = {facts.pid for facts in case.ranks}
-    parents = {facts.looks[-1].ppid if facts.looks else 0 for facts in ranks}
+    parents = {facts.parent for facts in ranks}
     waits = [case.rank_waits[facts.rank].own_wait for facts in ranks]
     awaited = {
         wait.pid if wait is not None and wait.kind in ("socket", "pipe") else None for wait in waits

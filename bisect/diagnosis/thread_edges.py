@@ -21,6 +21,7 @@ from .process.frames import (
     format_frame,
     format_innermost_frame,
     frame_owner,
+    is_of_threading,
     is_service_thread,
     unqualified_name,
 )
@@ -29,7 +30,6 @@ from .process.thread_waits import runs_pool_task
 
 _TIME_LIMIT = 3  # which argument of futex() it is
 _OF_THREADS = ("futex", "lock", "thread", "gil")
-_THREADING = ("/threading.py", "<frozen threading>")
 _FUTURES = "/concurrent/futures/_base.py"
 _RUNS_THREAD = frozenset(["run", "_bootstrap_inner", "_bootstrap"])
 # Of Condition: whoever called it has no lock. An Event and a Barrier wait for a condition of their
@@ -148,7 +148,7 @@ class ThreadEdges:
     def _find_joined(self, thread: Thread) -> Thread | None:
         """Return the thread whose end a thread waits for: its frames have the same object."""
         python = [f for f in thread.frames if not f.native][:3]
-        joins = [f for f in python if _is_of_thread(f) and unqualified_name(f.name) == "join"]
+        joins = [f for f in python if is_of_threading(f) and unqualified_name(f.name) == "join"]
         wanted = dict(joins[0].objects).get("self") if joins else None
         if wanted is None:
             return None
@@ -244,13 +244,9 @@ def stands_inside(look: Look, lock: CodeLock, file: str) -> bool:
     return any(True for _ in frames) and lock.name in held
 
 
-def _is_of_thread(frame: Frame) -> bool:
-    return frame.file.endswith(_THREADING)
-
-
 def _object_of_thread(thread: Thread) -> str | None:
     for frame in reversed(thread.frames):
-        if _is_of_thread(frame) and unqualified_name(frame.name) in _RUNS_THREAD:
+        if is_of_threading(frame) and unqualified_name(frame.name) in _RUNS_THREAD:
             return dict(frame.objects).get("self")
     return None
 
@@ -265,14 +261,14 @@ def list_locks(thread: Thread) -> list[CodeLock]:
             continue
         if inner is None or not _gives_its_lock_back(inner, calls_another):
             found += frame.inside
-        calls_another = inner is not None and _is_of_thread(inner)
+        calls_another = inner is not None and is_of_threading(inner)
         inner = frame
     return found
 
 
 def _gives_its_lock_back(wait: Frame, calls_another: bool) -> bool:
     name = unqualified_name(wait.name)
-    if not _is_of_thread(wait) or name not in _GIVES_BACK:
+    if not is_of_threading(wait) or name not in _GIVES_BACK:
         return False
     return name == "wait_for" or not calls_another
 

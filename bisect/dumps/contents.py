@@ -20,7 +20,7 @@ from functools import lru_cache
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Frame, Rung, Thread
 from ..base.rank_facts import CollectiveLog
-from ..diagnosis.process.frames import unqualified_name
+from ..diagnosis.process.frames import innermost_python_frame, unqualified_name
 from ..evidence.gpus.nccl_lines import NcclLine
 from ..evidence.gpus.watchdog_messages import WatchdogMessages
 
@@ -160,7 +160,7 @@ def find_syscall(frames: Sequence[Frame], source: str = "") -> str:
         found = next((call for names, call in _NATIVE_CALLS if names.match(name)), "")
         if found:
             return found
-    inner = next((frame for frame in frames if not frame.native), None)
+    inner = innermost_python_frame(frames)
     if inner is None:
         return ""
     if _SLEEP_LINE.search(source):

@@ -21,7 +21,7 @@ from ..base.command_words import is_resource_tracker
 from ..base.deadline import call_with_limit
 from ..base.launcher_env import Ancestor
 from ..base.proc import read_stat
-from ..base.process_roles import SERVER_NAMES, find_server_process, is_service
+from ..base.process_roles import SERVER_NAMES, find_server_process, is_service, is_spawned_by_server
 from .descriptors import parse_socket_inode, read_links, read_sockets
 from .kernel import read_thread
 from .process import descendants, runs_python, words_of
@@ -328,17 +328,15 @@ def list_server_processes(ranks: Collection[int]) -> list[int]:
 
 
 def _servers_above(pid: int) -> Iterator[int]:
-    """Yield what has started a process of a server, up to the server itself: the last one. One that
-    has a session of its own, or that no Python has started, is a program, whatever its title is.
+    """Yield what has started a process of a server, up to the server itself: the last one. Only a
+    Python has.
     """
     for _ in range(_DEEPEST):
         about = read_stat(pid)
         if about is None or not about.comm.startswith(SERVER_NAMES) or about.ppid <= 1:
             return
-        if about.session == pid or not runs_python(about.ppid):
-            return
         role = find_server_process(words_of(pid))
-        if role is None or not role.is_spawned:
+        if not (is_spawned_by_server(role, pid, about.session) and runs_python(about.ppid)):
             return
         pid = about.ppid
         yield pid

@@ -23,6 +23,7 @@ from ..base.rank_facts import RankFacts
 from .asked_actors import add_asked_methods
 from .locks_in_source import add_code_locks
 from .rank_conditions import add_conditions, find_condition_at
+from .rank_parents import waits_for_ends
 from .source_tree import find_enclosing_nodes, find_name, parse_source, read_source
 
 MOST_FRAMES = 8  # of the main thread, the innermost of the job's own
@@ -33,7 +34,8 @@ _LONGEST_HANDLER = 80  # characters
 def add_source_code(facts: RankFacts) -> RankFacts:
     """Return a rank with what the job's own source says of where it is: the conditions of its
     collectives, the handlers and conditions around its frames, the methods of actors that it and
-    what it started wait for, and the locks of the threads of these. May block.
+    what it started wait for, the locks of the threads of these, and who beside it waits for ends.
+    May block.
     """
     return replace(
         facts,
@@ -41,11 +43,16 @@ def add_source_code(facts: RankFacts) -> RankFacts:
             add_asked_methods(add_code_locks(add_code_around(look))) for look in facts.looks
         ),
         children=tuple(
-            tuple(add_asked_methods(add_code_locks(look)) for look in looks)
+            tuple(_add_code_of_child(look, look.pid in facts.beside) for look in looks)
             for looks in facts.children
         ),
         collectives=tuple(map(add_conditions, facts.collectives)),
     )
+
+
+def _add_code_of_child(look: Look, is_beside: bool) -> Look:
+    found = add_asked_methods(add_code_locks(look))
+    return add_awaited_ends(found) if is_beside else found
 
 
 def add_code_around(look: Look) -> Look:
@@ -62,6 +69,21 @@ def add_code_around(look: Look) -> Look:
         return look
     threads = tuple(_add_to_thread(one, known) if one is main else one for one in look.threads)
     return replace(look, threads=threads)
+
+
+def add_awaited_ends(look: Look) -> Look:
+    """Return a look with whether the main thread sleeps in a loop that only the end of a child of
+    its process ends. May block.
+    """
+    main = look.main
+    inner = next((f for f in main.frames if not f.native), None) if main is not None else None
+    if main is None or inner is None or _LIBRARY.search(inner.file):
+        return look
+    if not waits_for_ends(read_source(inner.file), inner.line):
+        return look
+    frames = tuple(replace(f, awaits_ends=True) if f is inner else f for f in main.frames)
+    waits = replace(main, frames=frames)
+    return replace(look, threads=tuple(waits if one is main else one for one in look.threads))
 
 
 def _find_loops_of_steps(frames: Sequence[Frame]) -> dict[Frame, _CodeAround]:

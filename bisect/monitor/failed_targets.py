@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..base.place import TARGETS_FILE
+from ..base.place import LARGEST_TARGETS_FILE, TARGETS_FILE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_LONGEST_FILE = 1 << 22
 
 
 class FailedTarget(NamedTuple):
@@ -33,9 +31,9 @@ def read_failed_targets(folder: Path) -> Mapping[int, FailedTarget]:
     found: dict[int, FailedTarget] = {}
     lines: list[bytes] = []
     with suppress(OSError), (folder / TARGETS_FILE).open("rb") as file:
-        lines = file.read(_LONGEST_FILE).split(b"\n")[:-1]
+        lines = file.read(LARGEST_TARGETS_FILE).split(b"\n")[:-1]
     for line in lines:
-        with suppress(ValueError, KeyError, TypeError):
+        with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
             told = json.loads(line)
             one = FailedTarget(
                 int(told["pid"]),

@@ -275,19 +275,15 @@ class Inquiry:
         why: str,
     ) -> None:
         """Take the last look, and close the job by it, unless it shows that a rank has got on, or
-        has ended, or waits for one that moves: what was seen before says nothing of it then. Who
-        burns CPU and is in time may wait for others all the same, as in MPI: it is looked at too.
+        has ended, or waits for one that moves: what was seen before says nothing of it then.
         """
         job = self.job
         member = job.members.by_rank[first.rank]
         named = [m for m in job.members if m is member or m.rank in settled.hung]
-        spinners = [
-            m for m in job.members if m.rank in settled.busy and self._may_wait_by_spinning(m)
-        ]
         positions = [_position_of(m) for m in named]
         spun = ended != "busy" and bool(inspection.spinning())
-        looked_at = [*named, *spinners[:MOST_NATIVE_RANKS]]
-        await self._take_native_look(inspection, frozenset(m.rank for m in looked_at))
+        looked_at = frozenset(m.rank for m in (*named, *self._list_spinners(settled)))
+        await self._take_native_look(inspection, looked_at)
         if spun:
             await inspection.read_calls([member.rank for member in named])
         if find_job_end(job) or self._interrupted() or self._has_one_left(inspection):
@@ -312,6 +308,13 @@ class Inquiry:
         if why:
             job.say(why)
         await close_job(job, self.server, ended, inspection.snapshot(), due=first)
+
+    def _list_spinners(self, settled: RankClasses) -> list[RankState]:
+        """Return those that burn CPU and are in time, and may wait for others all the same, as in
+        MPI: as many as are looked at natively.
+        """
+        busy = (m for m in self.job.members if m.rank in settled.busy)
+        return [m for m in busy if self._may_wait_by_spinning(m)][:MOST_NATIVE_RANKS]
 
     async def _may_only_pause(
         self, inspection: Inspection, settled: RankClasses, member: RankState

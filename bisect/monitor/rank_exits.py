@@ -5,7 +5,6 @@ meant for the whole of it or for one rank alone, and its launcher may be gone.
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +15,10 @@ from ..base.checkpoints import UserStep
 from ..base.launchers import find_launcher
 from ..base.outcomes import ENDED_ON_REQUEST
 from ..base.place import GONE
-from ..base.rank_state import RankState
+from ..base.rank_state import FAULTS, RankState
 from ..evidence.process import descendants, exit_code, open_life, variables_of
 from . import clocks
 from .monitor_process import call_in_thread
-
-# Seconds after its ranks for a server to be up, to end, or to say what has failed.
-MAY_TELL = 20.0
 
 if TYPE_CHECKING:
     from ..base.identity import RankId
@@ -40,6 +36,7 @@ STATES_AFTER = {  # what --on-hang leaves the job in, for the verdict's `job` li
 UNPROVED = "nothing proves that it hangs"
 NOT_PROVED = f"{UNPROVED}: it may go on"
 GONE_TOGETHER = 1.0  # seconds: ranks that leave within it leave together
+MAY_TELL = 20.0  # seconds for a server to be up after its ranks, to end, or to say what has failed
 
 
 def note_end(job: Job, member: RankState, told: int | None = None) -> None:
@@ -187,7 +184,7 @@ def _has_later_attempt(launcher: int, attempt: int) -> bool:
 
 def was_asked_to_end(member: RankState) -> bool:
     """Return whether a rank ended because a person or its launcher told it to."""
-    return member.status in ENDED_ON_REQUEST or member.status == 130
+    return member.status in ENDED_ON_REQUEST
 
 
 def _find_script_end(job: Job, gone: Sequence[RankState]) -> Ended | None:
@@ -217,7 +214,9 @@ def _may_fail_with_server(job: Job, server: ServerProcesses) -> bool:
         return False
     if job.outer.awaits_ready or not all(m.quiet for m in job.members):
         return True
-    return server.serve and all((m.left_at or 0.0) < m.quiet_at + MAY_TELL for m in job.members)
+    return server.answer_requests and all(
+        (m.left_at or 0.0) < m.quiet_at + MAY_TELL for m in job.members
+    )
 
 
 def may_server_tell(job: Job) -> bool:
@@ -225,7 +224,7 @@ def may_server_tell(job: Job) -> bool:
     likely to say why within seconds.
     """
     server = job.server
-    if server is None or not _may_fail_with_server(job, server) or not server.are_alive:
+    if server is None or not _may_fail_with_server(job, server) or not server.is_one_alive():
         return False
     last = max((m.left_at or 0.0 for m in job.members), default=0.0)
     return time.monotonic() < last + MAY_TELL
@@ -246,11 +245,11 @@ def _find_end_of_server(
         return ""
     if not failed and len(gone) < sum(m.pid not in job.server for m in job.members):
         return ""
-    if job.server.have_failed:
+    if job.server.find_failure():
         return "crash"
     if may_server_tell(job):
         return "open"
-    return "left" if job.server.are_alive and not failed else ""
+    return "left" if job.server.is_one_alive() and not failed else ""
 
 
 def _has_failed(member: RankState) -> bool:
@@ -260,15 +259,12 @@ def _has_failed(member: RankState) -> bool:
     ends kills its ranks.
     """
     if _is_ended_by_others(member):
-        return member.status is not None and -member.status in _FAULTS
+        return member.status is not None and -member.status in FAULTS
     return member.status not in (0, None)
 
 
 def _is_ended_by_others(member: RankState) -> bool:
     return member.is_actor or (member.is_of_server and member.quiet)
-
-
-_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 
 
 # Seconds: a launcher that ends its ranks has signalled all of them within it.
@@ -305,7 +301,7 @@ class Interruptions:
 
     def note_pending_signal(self) -> None:
         """A signal that ends waits for a rank that cannot take it."""
-        self._is_signalled = not self._are_of_server()
+        self._is_signalled = self._is_signalled or not self._are_of_server()
 
     def _are_of_server(self) -> bool:
         """Return whether signals come from the server that the ranks are of: what they mean its own

@@ -135,8 +135,10 @@ class Server:
             self.job.changed.set()
 
     def _follow_server(self, member: RankState | None) -> None:
-        """Watch what has started a rank of an inference server as well."""
-        if member is None or not member.is_of_server:
+        """Watch what has started a rank of an inference server as well, until the rank's process
+        has its title.
+        """
+        if member is None or not member.is_of_server or member.title:
             return
         if self.job.server is None:
             from .server_processes import ServerProcesses  # most jobs are no servers

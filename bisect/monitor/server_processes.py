@@ -54,7 +54,7 @@ class _Process:
     @property
     def has_failed(self) -> bool:
         """Whether it raised, or ended by what nobody asked it to."""
-        return bool(self.errors) or self.status not in (0, None, *ENDED_ON_REQUEST, 130)
+        return bool(self.errors) or self.status not in (0, None, *ENDED_ON_REQUEST)
 
 
 class ServerProcesses:
@@ -100,21 +100,21 @@ class ServerProcesses:
         return pid in self._found
 
     @property
-    def serve(self) -> bool:
+    def answer_requests(self) -> bool:
         """Whether one of them is to answer requests at a port."""
         return any(found.is_server for found in self._found.values())
 
-    @property
-    def are_alive(self) -> bool:
-        """Whether one of them has not ended."""
+    def is_one_alive(self) -> bool:
+        """Return whether one of them has not ended."""
         for pid, found in self._found.items():
             if found.ended_at is None and found.life.has_ended():
                 self._ended(pid)
         return any(found.ended_at is None for found in self._found.values())
 
-    @property
-    def have_failed(self) -> bool:
-        """Whether one of them has raised, or ended by an error or a signal."""
+    def find_failure(self) -> bool:
+        """Return whether one of them has raised, or ended by an error or a signal: what they have
+        written down is read.
+        """
         self._read_errors()
         return any(found.has_failed for found in self._found.values())
 

@@ -22,16 +22,21 @@ def summarize_error(error: BaseException) -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Return the same without where, and without notes that were added to it."""
-    # Python ends itself by SIGINT after an interruption that nobody caught, unless anything calls
-    # eval() with a text meanwhile: that forgets it. To import `traceback` is to do so.
-    if isinstance(error, KeyboardInterrupt):
-        return type(error).__name__
-    import traceback
+    """Return the same without where, and without notes that were added to it.
 
-    summary = traceback.TracebackException(type(error), error, None)
-    summary.__notes__ = None  # they come last
-    return list(summary.format_exception_only())[-1].strip().splitlines()[0]
+    `traceback` would read the sources of all errors before it, and list what the object of an
+    AttributeError has: it is the job's, and its disk may not answer. To import that after an
+    interruption has Python end without SIGINT, as well (an eval() with a text forgets it).
+    """
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    try:
+        words = str((error.msg or "") if isinstance(error, SyntaxError) else error)
+    except Exception:
+        words = "<exception str() failed>"  # as Python prints it
+    return f"{name}: {words}".splitlines()[0].strip() if words else name
 
 
 def format_traceback(error: BaseException) -> str:

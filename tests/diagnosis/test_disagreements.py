@@ -441,6 +441,21 @@ def test_on_one_of_two_nodes_a_rank_that_makes_the_group_again_counts_rightly() 
     assert cause is None or cause.id != "different-world"
 
 
+def test_who_makes_a_further_group_with_others_counts_on_no_other_world() -> None:
+    """A trainer's first rank meets the two workers of an engine by a copy of torch's function."""
+    meets = look(
+        f"_new_process_group_helper {C10D}:2169",
+        "init_process_group SP/rlhf/distributed_util.py:61",
+        "sync_weights train.py:27",
+        call="clock_nanosleep",
+    )
+    meets = within(meets, (("group_size", "3"),), ())
+    looks = [meets, ALL_REDUCE, ALL_REDUCE, ALL_REDUCE]
+    verdict = judge_job(job("late", 4), [still(n, one) for n, one in enumerate(looks)])
+    assert verdict.ranks.culprit == (0,)
+    assert verdict.cause is None or verdict.cause.id != "different-world"
+
+
 def test_where_most_count_on_more_than_came_who_has_not_come_tells_more() -> None:
     verdict = counts(5, 5, 4, 5)
     assert verdict.ranks.never_started == (4,)

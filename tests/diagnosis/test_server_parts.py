@@ -115,7 +115,10 @@ def test_who_has_started_ranks_that_all_look_for_something_is_named() -> None:
         "Popen.poll STD/multiprocessing/popen_fork.py:27", pid=ENGINE, ppid=80, call="wait4"
     )
     in_library = look("Poller.wait SP/poller/x.py:3", pid=ENGINE, ppid=80, call="clock_nanosleep")
-    for other in (joins, in_library):
+    (main,) = writes.threads
+    inner, *outer = main.frames
+    only_ends = replace(main, frames=(replace(inner, awaits_ends=True), *outer))
+    for other in (joins, in_library, replace(writes, threads=(only_ends,))):
         assert UnknownRank("n01", ENGINE) not in judge_pollers(other, 42, 42, 42).ranks.culprit
 
 

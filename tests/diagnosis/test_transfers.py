@@ -682,3 +682,11 @@ def test_one_call_over_all_ranks_and_over_some_is_two_where_only_some_come_by_a_
     assert "rank 2 in all_reduce (train (train.py:16)) over all ranks" in verdict.cause.why
     plain = judged(over_pair, over_pair, over_all, over_all).cause
     assert plain is None or plain.id != "collective-mismatch"
+
+
+def test_of_a_group_whose_members_alone_come_by_their_line_the_others_may_wait() -> None:
+    """Two of four ranks sum over their own group first, which may take its time (NCCL)."""
+    over_pair = below("if rank < 2", call("all_reduce", 16, "given"))
+    over_all = call("all_reduce", 19, "None")
+    verdict = judged(over_pair, over_pair, over_all, over_all)
+    assert verdict.cause is None or verdict.cause.id != "collective-mismatch"

@@ -9,6 +9,7 @@ from hangbisect.base.process_facts import Frame, Look, Thread
 from hangbisect.base.rank_facts import Collective, CollectiveLog
 from hangbisect.evidence.rank_conditions import add_conditions, find_condition
 from hangbisect.evidence.source_code import (
+    add_awaited_ends,
     add_code_around,
     find_calls,
     find_catcher,
@@ -397,3 +398,25 @@ def test_a_root_that_follows_from_what_a_loop_sets_is_another_one_in_each_round(
     line: int, is_so: bool
 ) -> None:
     assert has_root_of_round(SENDS_ROUND, line) == is_so
+
+
+def test_who_sleeps_until_a_child_has_ended_is_told_from_who_sleeps_for_something_else(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "serve.py"
+    file.write_text(
+        "import multiprocessing, time\n"
+        "def watch(workers):\n"
+        "    while all(one.is_alive() for one in workers):\n"
+        "        time.sleep(0.5)\n"
+        "def write(ring):\n"
+        "    while ring.is_full():\n"
+        "        time.sleep(0.5)\n"
+    )
+    for function, line, expected in (("watch", 4, True), ("write", 7, False)):
+        frames = (Frame("sleep", "", 0, native=True), Frame(function, str(file), line))
+        main = Thread(7, "MainThread", False, False, frames)
+        (found,) = add_awaited_ends(
+            Look(1.0, 7, 1, "python", (), 1.0, "S", "py-spy", threads=(main,))
+        ).threads
+        assert [one.awaits_ends for one in found.frames] == [False, expected]

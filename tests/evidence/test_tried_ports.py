@@ -31,6 +31,25 @@ def asks(port):
 def once(port):
     is_free(port)
     time.sleep(60)
+
+def waits_at_an_address(host, port):
+    address = (host, port)
+    while True:
+        with suppress(OSError):
+            server.bind(address)
+            return
+        time.sleep(1)
+
+def trains(master_port, steps):
+    for step in range(steps):
+        logger.bind(step=step, port=master_port).info("step")
+        time.sleep(1)
+
+def finds_any(first_port):
+    for port in range(first_port, first_port + 50):
+        if is_free(port):
+            return port
+        time.sleep(1)
 """
 
 
@@ -46,12 +65,19 @@ def tried(folder: Path, function: str, line: int, **numbers: int) -> frozenset[i
 def test_a_loop_that_asks_whether_it_may_bind_waits_for_the_port(tmp_path: Path) -> None:
     assert tried(tmp_path, "wait_until_free", 8, port=9400) == {9400}
     assert tried(tmp_path, "open_itself", 15, metrics_port=9401, steps=3) == {9401}
+    assert tried(tmp_path, "waits_at_an_address", 31, port=9402) == {9402}
 
 
 def test_other_loops_and_other_numbers_wait_for_no_port(tmp_path: Path) -> None:
     assert tried(tmp_path, "asks", 19, port=9400) == set()
     assert tried(tmp_path, "once", 23, port=9400) == set()
     assert tried(tmp_path, "wait_until_free", 8, steps=9400) == set()
+
+
+def test_a_loop_waits_for_no_port_that_it_binds_nothing_to(tmp_path: Path) -> None:
+    assert tried(tmp_path, "trains", 36, master_port=29_500, steps=3) == set()
+    assert tried(tmp_path, "finds_any", 42, first_port=9400, port=9401) == set()
+    assert tried(tmp_path, "open_itself", 15, metrics_port=9401, other_port=80) == {9401}
 
 
 def test_only_where_somebody_listens_the_port_is_taken() -> None:

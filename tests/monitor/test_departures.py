@@ -281,8 +281,16 @@ def test_an_actor_that_a_fault_ended_has() -> None:
 class Above:
     """What is above the ranks of a server, made up: whether it failed, and whether it lives."""
 
-    def __init__(self, have_failed: bool = False, are_alive: bool = False) -> None:
-        self.have_failed, self.are_alive, self.serve = have_failed, are_alive, True
+    answer_requests = True
+
+    def __init__(self, has_failed: bool = False, is_alive: bool = False) -> None:
+        self._has_failed, self._is_alive = has_failed, is_alive
+
+    def find_failure(self) -> bool:
+        return self._has_failed
+
+    def is_one_alive(self) -> bool:
+        return self._is_alive
 
     def __contains__(self, pid: object) -> bool:
         return False
@@ -304,10 +312,10 @@ def serving(status: int, at: float, server: Above, **fields: Any) -> Any:
 @pytest.mark.parametrize("status", [0, -signal.SIGTERM])
 def test_ranks_that_end_with_their_server_have_failed_with_it(status: int) -> None:
     now = time.monotonic()
-    failed = Above(have_failed=True)
+    failed = Above(has_failed=True)
     assert find_job_end(serving(status, now, failed)) == "crash"
     # It may tell of a failure for as long as it lives.
-    alive = Above(are_alive=True)
+    alive = Above(is_alive=True)
     assert find_job_end(serving(status, now, alive)) is None
     assert may_server_tell(serving(status, now, alive))
     assert not may_server_tell(serving(status, now - 60.0, alive))
@@ -321,7 +329,7 @@ def test_ranks_that_end_with_their_server_have_failed_with_it(status: int) -> No
 
 
 def test_a_server_whose_ranks_have_long_started_is_up_where_nobody_can_ask_it() -> None:
-    now, failed = time.monotonic(), Above(have_failed=True)
+    now, failed = time.monotonic(), Above(has_failed=True)
     for status in (0, -signal.SIGKILL):
         assert find_job_end(serving(status, now, failed, asked=False, quiet_at=now - 5)) == "crash"
         assert find_job_end(serving(status, now, failed, asked=False, quiet_at=now - 50)) == "done"
@@ -336,6 +344,11 @@ def test_a_rank_of_a_server_whose_last_step_raised_has_failed_though_it_ended_we
     say(members, 1, {"t": "end", "at": 2.0, **step, "failed": True, "error": "ValueError: no"})
     one = left(members, 1, 0, 3.0)
     assert one.last_error == "ValueError: no"
+    one.status = -signal.SIGKILL
+    assert one.last_error == "ValueError: no", "its engine has ended it"
+    one.status = -signal.SIGSEGV
+    assert one.last_error == "", "it ended by what it did later"
+    one.status = 0
     one.left_at = 60.0  # long after: it went on
     assert one.last_error == ""
     one.left_at, one.is_of_server = 3.0, False

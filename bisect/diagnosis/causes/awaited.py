@@ -12,6 +12,7 @@ from ..process.blocked_syscalls import POLL_CALLS, TRANSFER_CALLS, list_awaited_
 from ..process.frames import (
     format_frame,
     frame_owner,
+    innermost_python_frame,
     is_service_thread,
     runs_job_code,
     serves_multiprocessing,
@@ -32,7 +33,6 @@ from .signs import (
     find_used_descriptors,
     format_place,
     format_process,
-    innermost_python_frame,
     is_forked,
     parent_waits_for_workers,
 )

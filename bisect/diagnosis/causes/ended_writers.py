@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from ...base.identity import name_rank
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...base.identity import RankId, name_rank
 from ...base.process_facts import Descriptor, Look, PipeEnd
 from ...base.words import begin_sentence
 from ..exit_words import describe_exit_status
 from ..process.blocked_syscalls import list_awaited_pids
 from ..process.frames import is_service_thread, unqualified_name
 from ..process.process_snapshot import ProcessSnapshot
+from ..process.request_threads import is_of_a_client
 from .known_cause import Found, KnownCause, Scene, also, need
 from .pipes import READS, list_uses
 from .signs import (
@@ -191,39 +196,63 @@ def _only_the_reader_has_it(scene: Scene) -> Found | None:
     return Found("no other process has that end", trust=1.0 if reads else 0.9)
 
 
+class _KeptStream(NamedTuple):
+    """A connection from which a rank reads, and the processes that alone have its other end."""
+
+    reader: RankId
+    stream: Descriptor
+    keepers: tuple[ProcessSnapshot, ...]
+
+
 def _a_rank_reads_to_an_end_that_a_copy_keeps_open(scene: Scene) -> Found | None:
     """Another rank reads from a connection whose other end only a process has that the culprit has
     forked, which does something else.
     """
+    subject, kept = scene.subject, next(_list_kept_streams(scene), None)
+    if subject is None or kept is None:
+        return None
+    reader, keepers = name_rank(kept.reader), kept.keepers
+    values = {
+        "reader": begin_sentence(reader),
+        "stream": format_descriptor(kept.stream),
+        "rank": subject.rank,
+        "copy": ", ".join(format_process(keep.look) for keep in keepers),
+    }
+    words = (
+        f"{reader} reads {values['stream']}, whose other end only {values['copy']} has, which rank "
+        f"{subject.rank} has forked and which is in {format_place(keepers[0])}"
+    )
+    idle = all(subject.pid in list_awaited_pids(keep.look) for keep in keepers)
+    return Found(words, values, 1.0 if idle else _TRUST_IF_IT_SERVES, doubtful=True)
+
+
+def _list_kept_streams(scene: Scene) -> Iterator[_KeptStream]:
+    """Yield the connections from which other ranks than the subject read, and whose other end only
+    processes have that it has forked, and that take no part in what is said there.
+    """
     copies = {one.look.pid: one for one in scene.workers if one.look.is_forked and not one.running}
-    subject = scene.subject
-    for rank, view in scene.views.items() if subject is not None else ():
-        reads = view.call is not None and READS.fullmatch(view.call_name) is not None
-        for one in view.call.descriptors if reads and view.call is not None else ():
+    for rank, view in scene.views.items():
+        if view is scene.view or view.call is None or not READS.fullmatch(view.call_name):
+            continue
+        for one in view.call.descriptors:
             ends = one.socket.peer_pids if one.socket is not None else ()
-            keeps = [copies[pid] for pid in ends if pid in copies]
-            if subject is None or rank == subject.rank or not 0 < len(keeps) == len(ends):
+            keepers = tuple(copies[pid] for pid in ends if pid in copies)
+            if not 0 < len(keepers) == len(ends):
                 continue
-            if any(
-                view.look.pid in list_other_ends(d)
-                for k in keeps
-                for d in find_used_descriptors(scene, k)
-            ):
-                continue  # it takes part in what is said there
-            values = {
-                "reader": begin_sentence(name_rank(rank)),
-                "stream": format_descriptor(one),
-                "rank": subject.rank,
-                "copy": ", ".join(format_process(keep.look) for keep in keeps),
-            }
-            words = (
-                f"{name_rank(rank)} reads {values['stream']}, whose other end only {values['copy']}"
-                f" has, which rank {subject.rank} has forked and which is in "
-                f"{format_place(keeps[0])}"
-            )
-            idle = all(subject.pid in list_awaited_pids(keep.look) for keep in keeps)
-            return Found(words, values, 1.0 if idle else _TRUST_IF_IT_SERVES, doubtful=True)
-    return None
+            if not any(_takes_part(scene, keep, view.look.pid, one) for keep in keepers):
+                yield _KeptStream(rank, one, keepers)
+
+
+def _takes_part(scene: Scene, copy: ProcessSnapshot, reader: int, stream: Descriptor) -> bool:
+    """Return whether a forked process takes part in what is said over a connection to `reader`: it
+    waits for that, or has taken the connection itself, at a port where it alone listens.
+    """
+    if any(reader in list_other_ends(one) for one in find_used_descriptors(scene, copy)):
+        return True
+    if stream.socket is None or scene.view is None:
+        return False
+    end = replace(stream.socket, local=stream.socket.peer, peer=stream.socket.local)
+    return is_of_a_client(end, copy.look) and not is_of_a_client(end, scene.view.look)
 
 
 # ---- causes --------------------------------------------------------------------------------------

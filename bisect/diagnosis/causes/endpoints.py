@@ -8,7 +8,7 @@ from ...base.addresses import host_of, is_loopback, port_of
 from ...base.native_code import CODE_OF_PEERS, CODE_OF_PYTHON
 from ...base.process_facts import Look, Socket, tries_to_connect
 from ..process.blocked_syscalls import POLL_CALLS
-from ..process.frames import format_frame
+from ..process.frames import format_frame, innermost_python_frame
 from ..process.pipe_writers import only_main_thread_acts
 from ..process.request_threads import takes_connections
 from ..single_ranks import is_gone
@@ -21,7 +21,6 @@ from .signs import (
     ended_with,
     find_called_native_function,
     frame_in,
-    innermost_python_frame,
     is_of_libc,
     native_name,
     nothing_came,

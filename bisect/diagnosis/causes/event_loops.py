@@ -5,11 +5,21 @@ from __future__ import annotations
 from ...base.process_facts import Socket, Thread, list_queue_sockets
 from ...base.process_roles import find_actor
 from ...base.words import format_count
-from ..process.blocked_syscalls import POLL_CALLS
-from ..process.frames import format_frame, frame_owner, unqualified_name
+from ..process.blocked_syscalls import (
+    CHILD_WAIT_CALLS,
+    POLL_CALLS,
+    SLEEP_CALLS,
+    list_awaited_pids,
+)
+from ..process.frames import format_frame, frame_owner, is_of_threading, unqualified_name
 from ..process.helper_processes import find_unread_child
 from ..process.loop_waits import describe_tasks
-from ..process.request_threads import is_of_a_client, list_unanswered_clients
+from ..process.process_snapshot import ProcessSnapshot, merge_looks
+from ..process.request_threads import (
+    is_of_a_client,
+    list_unanswered_clients,
+    takes_connections,
+)
 from ..process.thread_waits import is_of_anyio, runs_pool_task
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import a_child_died, format_place
@@ -18,11 +28,11 @@ from .threads import RESULT, find_side_threads, no_other_thread_works
 _POOL_THREAD = (r"concurrent/futures/thread\.py", "_worker")
 _TAKES_RESULTS = (r"concurrent/futures/process\.py", "process_result_item|run")
 _CALLS_BACK = (r"concurrent/futures/_base\.py", "_invoke_callbacks")
-_THREADING = ("/threading.py", "<frozen threading>")
 _LOOP = r"asyncio/(?:base_events|runners|unix_events)\.py"
 _SHORT = 5.0  # seconds: what sleeps for less looks again and again
 _SELECTS = r"/selectors\.py"
 _FEWEST_PEERS = 2  # ranks of a job
+_MAY_BE_TOLD = 0.65  # what a sign is worth where the main thread may tell those that wait
 
 
 # ---- signs ---------------------------------------------------------------------------------------
@@ -192,10 +202,10 @@ def _awaits_an_actor(scene: Scene) -> Found | None:
 
 
 def _list_pool_threads(scene: Scene) -> list[Thread]:
-    """Return the threads of pools that run a task, where no thread of a pool is without one."""
-    threads = (
-        [one for one in scene.view.threads if one is not scene.view.main] if scene.view else []
-    )
+    """Return the threads of pools that run a task, where no thread of a pool is without one: one
+    of them is the main thread where a server is looked at by its request (request_threads.py).
+    """
+    threads = scene.view.threads if scene.view is not None else ()
     pool = [t for t in threads if find_frame(t.frames, *_POOL_THREAD) or is_of_anyio(t)]
     return pool if all(map(runs_pool_task, pool)) else []
 
@@ -210,7 +220,7 @@ def _its_threads_wait_to_be_told(scene: Scene) -> Found | None:
         python = [frame for frame in thread.frames if not frame.native]
         own = next((n for n, f in enumerate(python) if frame_owner(f, "") == "user"), 0)
         inside = python[:own]
-        if not inside or not all(f.file.endswith(_THREADING) for f in inside):
+        if not inside or not all(map(is_of_threading, inside)):
             return None
         if not any(unqualified_name(f.name).startswith("wait") for f in inside):
             return None
@@ -218,19 +228,56 @@ def _its_threads_wait_to_be_told(scene: Scene) -> Found | None:
     if not places:
         return None
     values = {"count": format_count(len(pool), "thread"), "place": places[0]}
-    return Found(f"{values['count']} of its pool, all that it has, wait in {places[0]}", values)
+    words = f"{values['count']} of its pool, all that it has, wait in {places[0]}"
+    may_tell = _main_thread_may_tell(scene)
+    return Found(words, values, _MAY_BE_TOLD if may_tell else 1.0, doubtful=may_tell)
+
+
+def _main_thread_may_tell(scene: Scene) -> bool:
+    """Return whether the main thread does something of its own: it takes no connections, and waits
+    for the end of no child.
+    """
+    main = scene.view.main if scene.view is not None else None
+    if main is None or scene.call in CHILD_WAIT_CALLS:
+        return False
+    return not (takes_connections(main) or runs_pool_task(main))
 
 
 def _more_ask_than_it_has_threads(scene: Scene) -> Found | None:
-    """More clients are connected to the port at which it listens than the pool has threads."""
+    """More clients than the pool has threads are connected to the port at which it listens, and do
+    nothing else.
+    """
     look = scene.view.look if scene.view is not None else None
     if look is None:
         return None
+    elsewhere = _list_busy_elsewhere(scene, look.pid)
     taken = [
-        one for one in look.sockets if one.state == "ESTABLISHED" and is_of_a_client(one, look)
+        one
+        for one in look.sockets
+        if one.state == "ESTABLISHED" and is_of_a_client(one, look)
+        if not (one.peer_pids and elsewhere.issuperset(one.peer_pids))
     ]
     clients, threads = len({one.peer for one in taken}), len(_list_pool_threads(scene))
     return Found(f"{clients} clients are connected to it") if clients > threads else None
+
+
+def _list_busy_elsewhere(scene: Scene, server: int) -> frozenset[int]:
+    """Return the processes that have not asked `server`: they have one thread of Python, which
+    runs, sleeps, waits for the end of a child, or for somebody else.
+    """
+    relatives = filter(None, map(merge_looks, scene.relatives.values()))
+    views = {view.look.pid: view for view in (*relatives, *scene.workers, *scene.views.values())}
+    return frozenset(
+        pid
+        for pid, view in views.items()
+        if len(view.threads) == 1 and _is_busy_elsewhere(view, server)
+    )
+
+
+def _is_busy_elsewhere(view: ProcessSnapshot, server: int) -> bool:
+    awaited = list_awaited_pids(view.look)
+    does_else = view.running or view.call_name in SLEEP_CALLS | CHILD_WAIT_CALLS
+    return does_else or (bool(awaited) and server not in awaited)
 
 
 def _its_thread_waits_for_a_child(scene: Scene) -> Found | None:
@@ -269,13 +316,13 @@ CAUSES = (
     ),
     KnownCause(
         id="request-threads-full",
-        title="all threads that answer requests wait for a request that finds none",
+        title="no thread is left for the request that all other requests wait for",
         signs=(
             need(_its_threads_wait_to_be_told, 0.5),
             need(_more_ask_than_it_has_threads, 0.45),
         ),
-        why="Its pool has {count}, and each waits in {place} until it is told something. Who is to "
-        "tell it asks by the same pool most likely: that request is in the queue.",
+        why="Its pool has {count}, and each waits in {place} to be told something. Most likely a "
+        "further request is to tell it, and that one waits for a thread.",
         avoid=(
             "more threads than requests that may wait at once (max_workers=...)",
             "answer at once, and let clients ask again; or grpc.aio, whose handlers await",

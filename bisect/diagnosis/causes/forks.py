@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...base.process_facts import Frame
-from ..process.frames import format_frame, is_service_thread
+from ..process.frames import format_frame, innermost_python_frame, is_service_thread
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
@@ -12,7 +12,6 @@ from .signs import (
     format_place,
     format_process,
     has_one_working_thread,
-    innermost_python_frame,
     native_name,
     parent_waits_for_workers,
     sleeps_for_ever,

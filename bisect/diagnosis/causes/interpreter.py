@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from ...base.process_facts import Frame, Thread
 from ...base.words import begin_sentence
-from ..process.frames import format_frame, frame_owner, module_of
+from ..process.frames import format_frame, frame_owner, innermost_python_frame, module_of
 from ..process.public_calls import NATIVE_DISTRIBUTED
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
 from .signs import (
@@ -21,7 +21,6 @@ from .signs import (
     format_native_function,
     format_place,
     innermost_native_frames,
-    innermost_python_frame,
     is_called_by_ctypes,
     is_of_libc,
     meets_its_peers,

@@ -23,7 +23,13 @@ from ...base.process_roles import find_server_process
 from ...base.rank_facts import THREAD_ENDED, Collective, RankFacts
 from ...base.words import format_ranks
 from ..exit_words import describe_end
-from ..process.frames import format_frame, format_innermost_frame, frame_owner, is_service_thread
+from ..process.frames import (
+    format_frame,
+    format_innermost_frame,
+    frame_owner,
+    innermost_python_frame,
+    is_service_thread,
+)
 from ..process.helper_processes import find_dead_helper, has_failed, may_keep
 from ..process.process_snapshot import ProcessSnapshot
 from .known_cause import Found, LooksFor, Scene, describe_sign, find_frame
@@ -136,11 +142,6 @@ def find_forked_processes(scene: Scene) -> tuple[ProcessSnapshot, ...]:
 def format_process(look: Look) -> str:
     """Return a process in words: "pt_data_worker (4711)"."""
     return f"{look.name} ({look.pid})"
-
-
-def innermost_python_frame(frames: tuple[Frame, ...]) -> Frame | None:
-    """Return the innermost Python frame."""
-    return next((frame for frame in frames if not frame.native), None)
 
 
 def innermost_native_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...base.process_facts import Thread
-from ..process.frames import format_frame, frame_owner
+from ..process.frames import format_frame, frame_owner, innermost_python_frame
 from .known_cause import Found, KnownCause, Scene, also, find_frame, need, unless
-from .signs import format_process, frame_in, innermost_python_frame
+from .signs import format_process, frame_in
 
 _THREADING = r"/threading\.py|<frozen threading>"
 _INDUCTOR = r"torch/_inductor/(?:async_compile|compile_worker/subproc_pool)\.py"

@@ -16,6 +16,8 @@ from ..process.frames import (
     EXPORTERS,
     format_frame,
     frame_owner,
+    innermost_python_frame,
+    is_of_threading,
     is_service_thread,
     serves_multiprocessing,
     unqualified_name,
@@ -33,7 +35,6 @@ from .signs import (
     format_place,
     format_process,
     innermost_native_frames,
-    innermost_python_frame,
     is_forked,
 )
 
@@ -47,7 +48,8 @@ _HANDS_OVER = (
     (r"/threading\.py", "wait|wait_for"),
     (r"concurrent/futures/_base\.py", "result|wait"),
 )
-_CONDITION = (r"/threading\.py", r"wait|wait_for")
+# Of Condition, innermost first: below a wait() that calls another one is an Event.
+_WAITS_FOR_CONDITION = (["wait"], ["wait", "wait_for"])
 _MAY_BE_NOTIFIED = 0.6  # what a sign is worth where other threads of the job may notify
 _OF_PROCESSES = r"/multiproc?ess(?:ing)?/synchronize\.py"
 RESULT = (r"concurrent/futures/_base\.py", "result")
@@ -314,14 +316,24 @@ def _all_wait_for_one_condition(scene: Scene) -> Found | None:
     same = [thread for thread in sides if _find_condition(scene, thread) == condition]
     if not same:
         return None
-    places = [own for one in (main, *same) if (own := scene.users_frame(one.frames)) is not None]
-    who = [f"the main thread in {format_frame(places[0])}"]
-    who += [f"{_named(t)} in {format_frame(own)}" for t, own in zip(same, places[1:], strict=False)]
-    # Another thread may notify them yet.
-    doubtful = len(sides) > len(same)
+    places = [format_frame(own) for t in (main, *same) if (own := scene.users_frame(t.frames))]
+    names = ["the main thread", *map(_named, same)]
+    who = [f"{name} in {place}" for name, place in zip(names, places, strict=True)]
+    others = [t for t in scene.view.threads if t not in same] if scene.view is not None else []
+    doubtful = len(sides) > len(same) or any(_hears_others(scene, one) for one in others)
     words = f"{', '.join(who)} wait for the same Condition"
     values = {"who": begin_sentence(", ".join(who))}
     return Found(words, values, _MAY_BE_NOTIFIED if doubtful else 1.0, doubtful=doubtful)
+
+
+def _hears_others(scene: Scene, thread: Thread) -> bool:
+    """Return whether a thread waits for a word from outside, which it may hand on: the one of a
+    client of gRPC. Exporters hand on nothing.
+    """
+    task = _kernel(scene, thread)
+    call = task.syscall if task is not None else None
+    is_exporter = any(re.search(EXPORTERS, frame.file) for frame in thread.frames)
+    return call is not None and call.name in POLL_CALLS | READ_CALLS and not is_exporter
 
 
 def _find_condition(scene: Scene, thread: Thread) -> str:
@@ -329,10 +341,11 @@ def _find_condition(scene: Scene, thread: Thread) -> str:
     object, "" where it waits for none: Events, Queues and Barriers have Conditions of their own.
     """
     python = [frame for frame in thread.frames if not frame.native]
-    waits = list(takewhile(lambda frame: find_frame((frame,), *_CONDITION) is not None, python))
+    waits = list(takewhile(is_of_threading, python))
+    names = [unqualified_name(frame.name) for frame in waits]
     outer = python[len(waits)] if len(waits) < len(python) else None
-    is_own = outer is not None and frame_owner(outer, scene.job.package) in ("user", "step")
-    if not waits or not is_own or not _for_ever(_kernel(scene, thread)):
+    is_own = outer is not None and outer == scene.users_frame(python)
+    if names not in _WAITS_FOR_CONDITION or not (is_own and _for_ever(_kernel(scene, thread))):
         return ""
     return dict(waits[-1].objects).get("self", "")
 

@@ -10,7 +10,7 @@ from ...base.process_facts import Look
 from ...base.words import format_bytes
 from ..exit_words import describe_end
 from ..process.blocked_syscalls import NOBODY_CONNECTED
-from ..process.frames import format_frame, serves_multiprocessing
+from ..process.frames import format_frame, innermost_python_frame, serves_multiprocessing
 from ..process.helper_processes import (
     has_failed,
     is_idle_worker,
@@ -27,7 +27,6 @@ from .signs import (
     a_helper_died,
     format_place,
     format_process,
-    innermost_python_frame,
     is_forked,
     list_other_ends,
     parent_waits_for_workers,

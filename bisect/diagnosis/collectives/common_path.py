@@ -322,11 +322,13 @@ def list_differing_calls(
 
 
 def _part_over_groups(places: Sequence[CollectivePlace]) -> bool:
-    """Return whether ranks are in one call over the group of all and over another one, in different
-    lines, one of which not all ranks come by as its source shows: the two do not meet.
+    """Return whether ranks are in one call over another group and over that of all, in different
+    lines, where not all ranks come by the line of the latter, as its source shows: the two do not
+    meet. Members of a group have a line of their own for it where all is well.
     """
     groups, lines = {one.group for one in places}, {one.own for one in places}
-    some = any(one.own and one.own[-1].condition for one in places)
+    of_all = [one.own for one in places if one.group == "default"]
+    some = any(own and own[-1].condition for own in of_all)
     return {"given", "default"} <= groups and len(lines) > 1 and some
 
 

@@ -17,7 +17,7 @@ from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.library_functions import C10D_WRAPPER, GROUP_GIVEN, GROUP_NOT_GIVEN
 from ...base.process_facts import Frame
-from ..process.frames import WRAPPER, unqualified_name
+from ..process.frames import WRAPPER, innermost_python_frame, unqualified_name
 from ..rendezvous_claims import number
 
 GivenGroup = Literal["default", "given", ""]
@@ -90,7 +90,7 @@ def find_handle(frames: Sequence[Frame]) -> Handle | None:
             return None
         if found := _WAITS_FOR_MESSAGE.search(frame.name):
             receives = found[1] == "Recv"
-            outer = next((one for one in frames if not one.native), None)
+            outer = innermost_python_frame(frames)
             known = outer.handed_out if outer is not None else ()
             peers = {peer for kind, peer in known if (kind in _RECEIVES) == receives}
             return Handle(receives, frozenset(peers))

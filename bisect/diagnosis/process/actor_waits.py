@@ -17,7 +17,7 @@ from ...base.process_facts import Frame, Look, Thread
 from ...base.process_roles import find_actor, is_dask_worker, runs_method
 from ...base.process_roles import is_idle_worker as is_idle_worker_of_ray
 from ...base.verdict_facts import Wait
-from .frames import frame_owner, runs_job_code, unqualified_name
+from .frames import frame_owner, innermost_python_frame, runs_job_code, unqualified_name
 from .process_snapshot import ProcessSnapshot, put_thread_first
 
 _LOOP = "ray/_private/worker.py"
@@ -39,7 +39,7 @@ def is_idle_loop(frames: Iterable[Frame]) -> bool:
     """Return whether a thread is in the loop in which a worker of Ray waits for work: ray.get and
     ray.wait are in the same file.
     """
-    inner = next((frame for frame in frames if not frame.native), None)
+    inner = innermost_python_frame(frames)
     is_loop = inner is not None and unqualified_name(inner.name) == "main_loop"
     return inner is not None and is_loop and inner.file.endswith(_LOOP)
 
@@ -115,7 +115,7 @@ def waits_for_ray(frames: Sequence[Frame]) -> bool:
     """Return whether a thread waits for what actors or tasks of Ray are to give: its innermost
     frame is that of ray.get or ray.wait.
     """
-    inner = next((frame for frame in frames if not frame.native), None)
+    inner = innermost_python_frame(frames)
     return inner is not None and has_role(inner.file, inner.name, Role.AWAITS_ACTORS)
 
 

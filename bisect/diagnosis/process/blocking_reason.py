@@ -50,7 +50,7 @@ from .blocked_syscalls import (
     read_wanted_child,
     waits_for_children,
 )
-from .frames import format_innermost_frame, frame_owner
+from .frames import format_innermost_frame, frame_owner, innermost_python_frame
 from .helper_processes import (
     find_fork_server,
     find_giver,
@@ -454,14 +454,14 @@ def _is_in_another_library(view: ProcessSnapshot) -> bool:
     """Return whether the innermost Python frame is a library's that is not torch: a client of gRPC
     waits in C as well.
     """
-    inner = next((frame for frame in view.frames if not frame.native), None)
+    inner = innermost_python_frame(view.frames)
     is_library = inner is not None and frame_owner(inner, "") == "library"
     return inner is not None and is_library and "/torch/" not in inner.file
 
 
 def _reads_by_python(view: ProcessSnapshot) -> bool:
     """Return whether Python's own modules make the call: torch asks its store in C++."""
-    python = next((frame for frame in view.frames if not frame.native), None)
+    python = innermost_python_frame(view.frames)
     return python is not None and _PYTHON_SOCKETS.search(python.file) is not None
 
 

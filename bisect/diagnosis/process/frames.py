@@ -88,6 +88,11 @@ def drop_signal_handlers(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return frames[outermost + 1 :]
 
 
+def innermost_python_frame(frames: Iterable[Frame]) -> Frame | None:
+    """Return the innermost Python frame."""
+    return next((frame for frame in frames if not frame.native), None)
+
+
 def frame_owner(frame: Frame, package: str) -> FrameOwner:
     """Return whose code `frame` is; `package` is the folder of our own code."""
     return "native" if frame.native else _find_owner(frame.file, package.rstrip("/"))
@@ -234,6 +239,14 @@ def format_innermost_frame(frames: Iterable[Frame]) -> str:
     python = [frame for frame in frames if not frame.native]
     told = next((frame for frame in python if not is_decorator(frame)), *python[:1] or (None,))
     return format_frame(told) if told is not None else ""
+
+
+_THREADING = ("/threading.py", "<frozen threading>")
+
+
+def is_of_threading(frame: Frame) -> bool:
+    """Return whether a frame is one of Python's `threading`."""
+    return frame.file.endswith(_THREADING)
 
 
 _DECORATOR = re.compile(r"_?inner(?:_fn)?|\w*wrapper|wrapped\w*|decorate\w*")

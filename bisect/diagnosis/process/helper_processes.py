@@ -17,7 +17,7 @@ from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from .actor_waits import find_actor_wait, find_asked_actor, waits_for_ray
 from .blocked_syscalls import WRITE_CALLS, list_awaited_pids
-from .frames import frame_owner, serves_multiprocessing, unqualified_name
+from .frames import frame_owner, innermost_python_frame, serves_multiprocessing, unqualified_name
 from .process_snapshot import ProcessSnapshot, ProcessTable
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/([A-Za-z0-9_]+)")
@@ -93,7 +93,7 @@ def find_polled_helper(view: ProcessSnapshot, family: Sequence[Sequence[Look]]) 
     that is in the job's own code. None if there is none, or the sleep is long.
     """
     left = view.call.timeout if view.call is not None else None
-    inner = next((f for f in view.frames if not f.native), None)
+    inner = innermost_python_frame(view.frames)
     by_library = inner is not None and frame_owner(inner, "") == "library"
     if not (by_library if left is None else left <= _SHORT_SLEEP):
         return None
@@ -150,7 +150,7 @@ def find_dead_helper(ranks: Sequence[RankFacts]) -> Sequence[Look]:
     these; () where there is none, or several.
     """
     pids = {facts.pid for facts in ranks}
-    parents = {facts.looks[-1].ppid for facts in ranks if facts.looks} - pids
+    parents = {facts.parent for facts in ranks if facts.looks} - pids
     first = min((_tell_start(facts.looks) for facts in ranks if facts.looks), default=0.0)
     found = {
         looks[-1].pid: looks

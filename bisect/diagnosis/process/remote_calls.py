@@ -22,6 +22,7 @@ from ...base.identity import RankId
 from ...base.lazy_dataclass import dataclass
 from ...base.library_functions import Role, find_role, has_role, parse_text
 from ...base.process_facts import Frame, Thread
+from .frames import innermost_python_frame
 from .process_snapshot import ProcessSnapshot
 from .public_calls import find_entry_points
 
@@ -46,7 +47,7 @@ class Worker:
 
 def find_remote_call(frames: Iterable[Frame]) -> Frame | None:
     """Return the remote call in which a thread waits, None if that is not its innermost frame."""
-    inner = next((frame for frame in frames if not frame.native), None)
+    inner = innermost_python_frame(frames)
     if inner is None or not has_role(inner.file, inner.name, Role.CALLS_WORKER):
         return None
     return inner

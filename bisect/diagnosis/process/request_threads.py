@@ -130,7 +130,7 @@ def list_unanswered_clients(looks: Sequence[Look], store_port: str = "") -> list
     answered. The job's own store, at `store_port`, counts for nothing; nor do message queues, which
     greet each other.
     """
-    ports = {port for look in looks for port in _list_served_ports(look)} - {store_port}
+    ports = {port for look in looks for port in list_served_ports(look)} - {store_port}
     return [
         one
         for look in looks
@@ -153,14 +153,15 @@ def list_untaken_ports(looks: Sequence[Look], store_port: str = "") -> list[str]
     ]
 
 
-def _list_served_ports(look: Look) -> set[str]:
+def list_served_ports(look: Look) -> set[str]:
+    """Return the ports at which a process listens over TCP."""
     listens = (s for s in look.sockets if s.state == "LISTEN" and s.family.startswith("tcp"))
     return {port_of(one.local) for one in listens} - {""}
 
 
 def is_of_a_client(socket: Socket, look: Look) -> bool:
     """Return whether a process listens by a socket over TCP, or has taken a connection by it."""
-    return socket.family.startswith("tcp") and port_of(socket.local) in _list_served_ports(look)
+    return socket.family.startswith("tcp") and port_of(socket.local) in list_served_ports(look)
 
 
 def waits_for_others(view: ProcessSnapshot, ranks: Collection[int | None]) -> bool:

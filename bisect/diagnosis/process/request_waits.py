@@ -13,13 +13,13 @@ from ...base.process_facts import Look, waits_at_queue
 from ...base.rank_facts import RankFacts
 from ...base.verdict_facts import Wait
 from .blocked_syscalls import SLEEP_CALLS, is_for_client, list_clients
-from .frames import frame_owner
+from .frames import frame_owner, innermost_python_frame
 from .helper_processes import waits_for_room
 from .loop_waits import runs_event_loop
 from .pipe_writers import only_main_thread_acts
 from .process_snapshot import ProcessSnapshot, merge_looks
 from .public_calls import awaits_server_of_store
-from .request_threads import takes_connections
+from .request_threads import list_served_ports, takes_connections
 
 
 def waits_for_an_answer(view: ProcessSnapshot, wait: Wait) -> bool:
@@ -60,15 +60,10 @@ def keep_feeding_parents(ranks: Sequence[RankFacts]) -> list[RankFacts]:
     return [_drop_parent(one) if _has_other_parent(one) else one for one in ranks]
 
 
-def _read_parent(facts: RankFacts) -> int:
-    return facts.looks[-1].ppid if facts.looks else 0
-
-
 def _has_other_parent(facts: RankFacts) -> bool:
-    parent = _read_parent(facts)
-    looks = next((one for one in facts.children if one and one[-1].pid == parent), ())
+    looks = facts.looks_at(facts.parent)
     acts = _waits_for_room(looks) or _is_asked(looks, facts) or _looks_for_something(looks)
-    return parent in facts.beside and not acts
+    return facts.parent in facts.beside and not acts
 
 
 def _waits_for_room(looks: Sequence[Look]) -> bool:
@@ -83,20 +78,20 @@ def _is_asked(looks: Sequence[Look], facts: RankFacts) -> bool:
     view = merge_looks(looks)
     if view is None or view.main is None or not takes_connections(view.main):
         return False
-    ports = {port_of(one.local) for one in view.look.sockets if one.state == "LISTEN"} - {""}
+    ports = list_served_ports(view.look)
     asks = (one for one in facts.looks[-1].sockets if view.look.pid in one.peer_pids)
     return any(port_of(one.peer) in ports for one in asks)
 
 
 def _looks_for_something(looks: Sequence[Look]) -> bool:
     view = merge_looks(looks)
-    inner = next((f for f in view.frames if not f.native), None) if view is not None else None
+    inner = innermost_python_frame(view.frames) if view is not None else None
     if view is None or inner is None or frame_owner(inner, "") != "user":
         return False
     return view.call_name in SLEEP_CALLS
 
 
 def _drop_parent(facts: RankFacts) -> RankFacts:
-    parent = _read_parent(facts)
-    children = tuple(one for one in facts.children if not one or one[-1].pid != parent)
-    return replace(facts, children=children, beside=tuple(p for p in facts.beside if p != parent))
+    children = tuple(one for one in facts.children if not one or one[-1].pid != facts.parent)
+    beside = tuple(pid for pid in facts.beside if pid != facts.parent)
+    return replace(facts, children=children, beside=beside)

@@ -6,7 +6,13 @@ import re
 
 from ...base.process_facts import Frame, Thread
 from ...base.verdict_facts import Wait
-from .frames import format_frame, format_innermost_frame, frame_owner, unqualified_name
+from .frames import (
+    format_frame,
+    format_innermost_frame,
+    frame_owner,
+    is_of_threading,
+    unqualified_name,
+)
 from .loop_waits import find_loop_thread
 from .process_snapshot import ProcessSnapshot
 
@@ -72,7 +78,7 @@ def find_futex_wait(view: ProcessSnapshot) -> Wait:
         return Wait("futex", native or view.wchan)
     inner = python[0]
     others = [t for t in view.threads if t is not view.main]
-    if inner.file.endswith("threading.py") or inner.file.startswith("<frozen threading"):
+    if is_of_threading(inner):
         return _find_event_wait(python, view) or _find_threading_wait(python, others)
     if any(f.name.rpartition(".")[0].endswith("_ModuleLock") for f in python[:2]):
         return Wait("lock", "the import lock of a module that another thread imports")

@@ -192,7 +192,7 @@ def find_who_waits(facts: RankFacts, wait: Wait | None) -> tuple[Look, ...]:
     """
     if wait is None or wait.kind != "process":
         return facts.looks
-    return next((looks for looks in facts.children if looks and looks[-1].pid == wait.pid), ())
+    return facts.looks_at(wait.pid)
 
 
 def find_end_of_wait(looks: Sequence[Look]) -> float:

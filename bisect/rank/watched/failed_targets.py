@@ -9,12 +9,13 @@ import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
 from ...base.error_guard import ignore_our_errors
-from ...base.masking import mask_ends
-from ...base.place import FOLDER_VARIABLE, TARGETS_FILE
+from ...base.masking import mask_command, mask_ends
+from ...base.place import FOLDER_VARIABLE, LARGEST_TARGETS_FILE, TARGETS_FILE
 from ..after_import import after_import
 from ..function_patching import patch_with_step
 from ..tracebacks import format_traceback, summarize_error
@@ -42,23 +43,26 @@ def _begin(
 
 
 def note_failure(error: BaseException | None) -> None:
-    """Write down what ends this process, where it is an error."""
+    """Write down what ends this process, where it is an error and the file has room."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if not isinstance(error, Exception) or not folder:
         return
     with ignore_our_errors():
-        words = {
+        path = os.path.join(folder, TARGETS_FILE)
+        with suppress(FileNotFoundError):
+            if os.stat(path).st_size >= LARGEST_TARGETS_FILE:
+                return
+        told = {
             "pid": os.getpid(),
             "parent": os.getppid(),
-            "words": _read_words(),
+            "words": mask_command(_read_words()),
             "at": time.monotonic(),
             "error": mask_ends(summarize_error(error), _LONGEST),
             "traceback": mask_ends(format_traceback(error), _LONGEST),
         }
-        path = os.path.join(folder, TARGETS_FILE)
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.write(file, json.dumps(words).encode() + b"\n")
+            os.write(file, json.dumps(told).encode() + b"\n")
         finally:
             os.close(file)
 

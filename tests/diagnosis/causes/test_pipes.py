@@ -152,6 +152,18 @@ def test_a_connection_that_its_rank_has_too_or_that_the_copy_serves_is_not_kept_
     assert found["stream-kept-open"].agreement < sure
 
 
+def test_who_has_taken_the_connection_itself_is_no_copy_that_keeps_it_open() -> None:
+    """A helper that rank 1 has forked serves others, and waits for what rank 1 is to give it."""
+    facts, (reader, sender) = stream_kept_open()
+    listens = Socket(70, "tcp", "0.0.0.0:5", "", "LISTEN")
+    ((copy, _),) = sender.children
+    serves = replace(copy, sockets=(listens,))
+    helper = replace(sender, children=((serves, serves),))
+    assert "stream-kept-open" not in causes_of((facts, [reader, helper]))
+    both = replace(helper, looks=tuple(replace(o, sockets=(listens,)) for o in sender.looks))
+    assert "stream-kept-open" in causes_of((facts, [reader, both])), "its own listens there too"
+
+
 def test_who_reads_from_its_starter_waits_for_a_message_and_for_no_server() -> None:
     pair = Socket(9, "unix", peer_pids=(77,), peer_names=("python",))
     frames = ("Connection._recv STD/multiprocessing/connection.py:395", "work train.py:5")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hangbisect.base.process_facts import CodeLock, Descriptor, Frame, Futex, Look, Socket
 from hangbisect.base.verdict_facts import Cause
+from hangbisect.diagnosis.process.request_threads import put_stuck_request_first
 from hangbisect.diagnosis.verdict import judge_job, judge_job_with_graph
 
 from ..made_up import held, job, look, rank, silent_peer
@@ -81,7 +82,32 @@ def test_a_condition_that_all_wait_for_is_told_from_two_conditions() -> None:
 
 def test_a_thread_that_waits_for_something_else_may_notify_them() -> None:
     found = causes_of(nobody_notifies(more=_GETS))["nobody-notifies"]
-    assert found.agreement < causes_of(nobody_notifies())["nobody-notifies"].agreement
+    sure = causes_of(nobody_notifies())["nobody-notifies"].agreement
+    assert found.agreement < sure
+    spins = ("channel_spin SP/grpc/_channel.py:1440", "Thread.run STD/threading.py:982")
+    facts, (one, other) = nobody_notifies(more=spins)
+    (seen,) = one.looks
+    *waits, hears = seen.kernel
+    assert hears.syscall is not None
+    call = replace(hears.syscall, name="epoll_wait")
+    hearing = replace(seen, kernel=(*waits, replace(hears, syscall=call)))
+    found = causes_of((facts, [replace(one, looks=(hearing,)), other]))["nobody-notifies"]
+    assert found.agreement < sure, "what a server answers may notify them"
+
+
+def test_threads_that_wait_for_one_event_wait_for_no_condition() -> None:
+    """Each Event has a Condition of its own, and whoever sets it says nothing of who waits."""
+    facts, (one, other) = nobody_notifies()
+    (seen,) = one.looks
+    event = Frame("Event.wait", "/usr/lib/python3.11/threading.py", 629)
+    threads = []
+    for thread in seen.threads:
+        place = next(n for n, f in enumerate(thread.frames) if f.name == "Condition.wait") + 1
+        this = replace(event, objects=(("self", "0x7f01"),))
+        frames = (*thread.frames[:place], this, *thread.frames[place:])
+        threads.append(replace(thread, frames=frames))
+    waits = replace(one, looks=(replace(seen, threads=tuple(threads)),))
+    assert "nobody-notifies" not in causes_of((facts, [waits, other]))
 
 
 def wake_up(*ends: int) -> Descriptor:
@@ -803,3 +829,39 @@ def test_request_threads_are_full_only_where_all_wait_to_be_told_and_more_ask() 
     works = ("score train.py:90", *in_a_handler()[3:])
     for facts in (grpc_server(2), grpc_server(3, idle), grpc_server(4, works)):
         assert "request-threads-full" not in causes_of(facts)
+
+
+def test_the_thread_by_which_a_server_is_looked_at_is_one_of_its_pool() -> None:
+    facts, (server, *_) = grpc_server()
+    (seen,) = server.looks
+    by_request = first(put_stuck_request_first(seen))
+    assert by_request.looks[0].main != seen.main
+    assert "2 threads" in causes_of((facts, [by_request]))["request-threads-full"].why
+
+
+def test_who_is_connected_and_does_something_else_has_not_asked() -> None:
+    """Two of three workers have asked, and the third one sleeps: the pool may get more threads."""
+    facts, (server, *_) = grpc_server()
+    (seen,) = server.looks
+    *others, last = seen.sockets
+    connected = replace(seen, sockets=(*others, replace(last, peer_pids=(300,))))
+
+    def ask(call: str) -> dict[str, Cause]:
+        worker = look("run_worker train.py:30", pid=300, ppid=seen.pid, call=call)
+        return causes_of((facts, [first(connected, worker)]))
+
+    assert "request-threads-full" in ask("futex")
+    assert "request-threads-full" not in ask("clock_nanosleep")
+    worker = look("run_worker train.py:30", pid=300, ppid=seen.pid, call="clock_nanosleep")
+    asks = beside(worker, ("Thread-1", ("_blocking SP/grpc/_channel.py:1162", "ask train.py:7")))
+    assert "request-threads-full" in causes_of((facts, [first(connected, asks)]))
+
+
+def test_a_main_thread_with_work_of_its_own_may_tell_those_that_wait() -> None:
+    facts, (server, *_) = grpc_server()
+    (seen,) = server.looks
+    main, *pool = seen.threads
+    loads = replace(main, frames=look("load train.py:60", "main train.py:56").threads[0].frames)
+    works = causes_of((facts, [first(replace(seen, threads=(loads, *pool)))]))
+    sure = causes_of(grpc_server())["request-threads-full"].agreement
+    assert works["request-threads-full"].agreement < sure
