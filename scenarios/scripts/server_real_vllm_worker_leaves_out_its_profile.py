@@ -34,6 +34,7 @@ if __name__ == "__main__":
 # culprits = [[1], [0, 1]]
 # culprits_by_stacks = [[0]]
 # steps = ["memory_profile", "profile", "collective", "model", "script", "engine_ready"]
+# after = ["Worker loaded"]
 # own_code = true
 # busy = true
 # calls = ['determine_available_memory|profile_run|all_reduce|dequeue|acquire_read|busy_loop']
