@@ -288,23 +288,33 @@ with subprocess.Popen(words, executable=sys.executable, stdin=subprocess.PIPE) a
 """
 
 
-def test_who_gave_itself_a_title_was_started_by_the_program_above_it(tmp_path: Path) -> None:
+def is_spawned(script: Path, text: str, *words: str, shows: str) -> bool:
+    """Return whether what a script has started, and told the pid of, was spawned by it, once that
+    has `shows` among its words.
+    """
+    script.write_text(text)
+    command = [sys.executable, str(script), *words]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdin is not None
+        child = int(parent.stdout.readline())
+        until = time.monotonic() + 20
+        while shows not in words_of(child) and time.monotonic() < until:
+            time.sleep(0.02)
+        found = has_spawned(child, parent.pid)
+        parent.stdin.close()
+    return found
+
+
+@pytest.mark.parametrize(("name", "expected"), [("serve.py", True), ("torchrun", False)])
+def test_who_gave_itself_a_title_was_started_by_the_program_above_it(
+    tmp_path: Path, name: str, expected: bool
+) -> None:
     """A title overwrites the words by which multiprocessing is known."""
-    for name, expected in (("serve.py", True), ("torchrun", False)):
-        script = tmp_path / name
-        script.write_text(STARTS_A_TITLE)
-        words = [sys.executable, str(script), "title"]
-        with subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as parent:
-            assert parent.stdout is not None
-            assert parent.stdin is not None
-            child = int(parent.stdout.readline())
-            until = time.monotonic() + 20
-            while "engine::Core_DP1" not in words_of(child) and time.monotonic() < until:
-                time.sleep(0.02)
-            assert has_spawned(child, parent.pid) is expected, name
-            parent.stdin.close()
+    found = is_spawned(tmp_path / name, STARTS_A_TITLE, "title", shows="engine::Core_DP1")
+    assert found is expected
 
 
 def test_who_has_started_ranks_that_all_look_for_something_is_looked_at(
@@ -329,27 +339,16 @@ def test_who_has_started_ranks_that_all_look_for_something_is_looked_at(
     assert found == {0.004: {70: 101}, 30.0: {}}
 
 
-def test_so_was_what_runs_its_own_script_once_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "expected"), [("serve.py", True), ("torchrun", False)])
+def test_so_was_what_runs_its_own_script_once_more(
+    tmp_path: Path, name: str, expected: bool
+) -> None:
     again = "import subprocess, sys\n"
     again += "if len(sys.argv) > 1: sys.exit(len(sys.stdin.read()))\n"
     again += "words = [sys.executable, *sys.argv, 'trainer']\n"
     again += "one = subprocess.Popen(words, stdin=subprocess.PIPE); print(one.pid, flush=True)\n"
     again += "sys.stdin.read()\n"
-    for name, expected in (("serve.py", True), ("torchrun", False)):
-        script = tmp_path / name
-        script.write_text(again)
-        words = [sys.executable, str(script)]
-        with subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as parent:
-            assert parent.stdout is not None
-            assert parent.stdin is not None
-            child = int(parent.stdout.readline())
-            until = time.monotonic() + 20
-            while "trainer" not in words_of(child) and time.monotonic() < until:
-                time.sleep(0.02)
-            assert has_spawned(child, parent.pid) is expected, name
-            parent.stdin.close()
+    assert is_spawned(tmp_path / name, again, shows="trainer") is expected
 
 
 FAILS = """
