@@ -228,8 +228,11 @@ def was_started_with(rank: int, pid: int) -> bool:
 def is_asked_in_turn(look: Look, pid: int) -> bool:
     """Return whether process `pid`, or what it has started, has connected to a port at which the
     process of a look listens: the engine of a trainer is in the group for the weights, which the
-    trainer serves, though it is a job of its own.
+    trainer serves, though it is a job of its own. What is above that process is none: it has
+    started the other ranks as well, and these connect to each other.
     """
+    if pid in walk_up(look.pid, _DEEPEST):
+        return False
     clients = {client for one in list_clients(look) for client in one.peer_pids}
     return bool(clients) and bool(clients & {pid, *descendants([pid])})
 

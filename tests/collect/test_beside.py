@@ -404,6 +404,19 @@ def test_the_handler_of_grpc_that_stands_still_is_shown_in_place_of_who_waits_fo
     assert shown.main is shown.threads[0]
 
 
+def test_who_has_started_all_is_no_stranger_to_whom_other_ranks_belong() -> None:
+    """A program around the job serves a rank, to which another rank is connected: it is asked, and
+    none of the job for that.
+    """
+    with started() as (rank, _, _, other, _, _):
+        listens = Socket(8, "tcp", "127.0.0.1:51216", state="LISTEN")
+        joined = replace(listens, inode=9, peer="127.0.0.1:4", state="ESTABLISHED")
+        joined = replace(joined, peer_pids=(other,))
+        one = asks(rank, os.getpid())
+        one = replace(one, sockets=(*one.sockets, listens, joined))
+        assert os.getpid() not in ProcessesBeside().find([(rank, one)], {rank, other})
+
+
 def test_a_stranger_that_is_connected_to_the_rank_in_turn_is_looked_at() -> None:
     """The engine of a trainer, which was started in another session: its worker is in the group."""
     with started() as (rank, _, _, _, apart, worker):

@@ -103,7 +103,7 @@ def test_a_rank_that_waits_for_somebody_else_is_silent_and_taken_back(
             asks.send(b"x")
             ended = job.end()
     assert ended.err.count("SILENT  ") == 1, shown(ended)
-    assert "culprit   rank 1" in ended.err
+    assert "culprit   rank 1" in ended.err, shown(ended)
     assert "HANG  " not in ended.err
     assert "Taken back: rank 1 moves again" in ended.err
     assert ended.out.count("trained") == 2
