@@ -87,5 +87,6 @@ if __name__ == "__main__":
 # after = ["First step done", ""]
 # own_code = true
 # calls = ['on_step_end', 'join', 'train']
-# causes = ["deadlock", "thread-stuck", "unknown", "nobody-sends", "dead-producer"]
+# causes = ["deadlock", "thread-stuck", "unknown", "nobody-sends", "dead-producer",
+#   "tasks-not-marked-done"]
 # ///
