@@ -64,6 +64,14 @@ def program(command: Sequence[str]) -> int | None:
     return next(shell, None)
 
 
+def name_program(command: Sequence[str]) -> str:
+    """Return the file, or the module, that a Python or a shell runs, without its folder; "" for
+    what multiprocessing has started, and for none.
+    """
+    at = None if starts_for_multiprocessing(command) else program(command)
+    return "" if at is None else command[at].rpartition("/")[2]
+
+
 def _ends_in(word: str, *endings: str) -> bool:
     return word.endswith(endings) and not word.startswith("-")
 

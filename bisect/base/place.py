@@ -18,7 +18,7 @@ from .error_guard import raise_if_of_the_job
 from .launcher_env import Ancestor
 from .launchers import BY_PROGRAM, DIALECTS
 from .lazy_dataclass import dataclass
-from .proc import read_start_time, read_stat
+from .proc import read_start_time, read_stat, walk_up
 from .process_roles import is_service, is_worker
 from .variables import FRONT_VARIABLE
 from .variables import OUTER_VARIABLE as OUTER_VARIABLE
@@ -164,12 +164,8 @@ def list_above() -> tuple[int, ...]:
     """Return the pids of those who started this process, its parent first: up to `hangbisect run`,
     and as far as they are known.
     """
-    found: list[int] = []
-    front, pid = os.environ.get(FRONT_VARIABLE, ""), os.getppid()
-    while pid > 1 and str(pid) != front and len(found) < _MOST_ABOVE:
-        found.append(pid)
-        pid = parent_of(pid)
-    return tuple(found)
+    front, above = os.environ.get(FRONT_VARIABLE, ""), walk_up(os.getpid(), _MOST_ABOVE)
+    return tuple(itertools.takewhile(lambda pid: str(pid) != front, above))
 
 
 def job_of_this_process() -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from .error_guard import raise_if_of_the_job
@@ -79,6 +80,16 @@ def read_stat(pid: int, tid: int | None = None) -> Stat | None:
     except OSError as error:
         raise_if_of_the_job(error)
         return None
+
+
+def walk_up(pid: int, most: int) -> Iterator[int]:
+    """Yield the pids of at most so many processes above one, its parent first, without init."""
+    for _ in range(most):
+        about = read_stat(pid)
+        if about is None or about.ppid <= 1:
+            return
+        pid = about.ppid
+        yield pid
 
 
 def read_start_time(pid: int) -> int:

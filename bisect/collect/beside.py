@@ -27,7 +27,7 @@ from ..base.command_words import (
     starts_no_rank,
 )
 from ..base.library_functions import Role, find_role
-from ..base.proc import list_pids, read_stat
+from ..base.proc import list_pids, read_stat, walk_up
 from ..base.process_facts import Look
 from ..base.process_roles import is_service
 from ..diagnosis.process.blocked_syscalls import (
@@ -40,7 +40,7 @@ from ..diagnosis.process.frames import runs_job_code
 from ..diagnosis.process.process_snapshot import main_kernel, merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.process.request_threads import put_request_thread_first
-from ..evidence.process import descendants, exit_code, runs_python, walk_up, words_of
+from ..evidence.process import descendants, exit_code, runs_python, words_of
 
 _DEEPEST = 16  # processes one above the other
 _MOMENT = 1.0  # seconds: who sleeps for so long at most looks again

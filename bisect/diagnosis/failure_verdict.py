@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
 
-from ..base.command_words import program, starts_for_multiprocessing
+from ..base.command_words import name_program
 from ..base.identity import RankId
 from ..base.process_facts import Look
 from ..base.rank_facts import RankFacts
@@ -95,11 +95,7 @@ def _name_processes(ranks: Sequence[RankFacts]) -> dict[int, str]:
 
 def _read_script(look: Look) -> str:
     """Return the file name of the script that a Python runs, "" where it runs none."""
-    words = look.command
-    if not look.name.startswith("python") or starts_for_multiprocessing(words):
-        return ""
-    at = program(words)
-    return words[at].rpartition("/")[2] if at is not None else ""
+    return name_program(look.command) if look.name.startswith("python") else ""
 
 
 def _put_names(text: str, names: Mapping[int, str]) -> str:

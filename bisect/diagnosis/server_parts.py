@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ..base.command_words import has_title, program, starts_for_multiprocessing
+from ..base.command_words import has_title, name_program, starts_for_multiprocessing
 from ..base.identity import ProcessId, RankId, UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.process_facts import Look
@@ -283,8 +283,7 @@ def _name_role(look: Look) -> str:
         return role.name if role is not None else look.name
     if has_title(words) or is_dask_worker(words):
         return words[0]
-    at = None if starts_for_multiprocessing(words) else program(words)
-    return look.name if at is None else words[at].rpartition("/")[2]
+    return name_program(words) or look.name
 
 
 def _make_chain(graph: WaitGraph, verdict: Verdict, part: ProcessId) -> tuple[Edge, ...]:

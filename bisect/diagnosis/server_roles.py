@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..base.command_words import has_title, program, starts_for_multiprocessing
+from ..base.command_words import has_title, name_program
 from ..base.identity import RankId, UnknownRank, name_rank
 from ..base.library_functions import Role, has_role
 from ..base.process_facts import Frame, Look
@@ -41,7 +41,7 @@ def find_roles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
     found = {one.rank: one.title for one in ranks if one.title} | found
     # Whose number nobody knows goes by its own title, or by its program where others run another.
     nameless = [one for one in ranks if isinstance(one.rank, UnknownRank) and one.rank not in found]
-    programs = [_name_program(one.looks) for one in nameless]
+    programs = [name_program(one.looks[-1].command if one.looks else ()) for one in nameless]
     for one, its_program in zip(nameless, programs, strict=True):
         words = one.looks[-1].command if one.looks else ()
         if has_title(words):
@@ -74,12 +74,6 @@ def find_titles(ranks: Sequence[RankFacts]) -> dict[RankId, str]:
         rest = (one.rank for one in ranks if isinstance(one.rank, int) and not one.looks)
         found |= {rank: _LAST_NUMBER.sub(str(rank), first) for rank in rest}
     return found
-
-
-def _name_program(looks: Sequence[Look]) -> str:
-    words = looks[-1].command if looks else ()
-    at = None if starts_for_multiprocessing(words) else program(words)
-    return "" if at is None else words[at].rpartition("/")[2]
 
 
 def _role_of(looks: Sequence[Look]) -> ServerProcess | None:

@@ -17,11 +17,11 @@ from ..base.addresses import host_of, is_loopback
 from ..base.deadline import call_with_limit
 from ..base.library_functions import Role, has_role, parse_text
 from ..base.masking import mask_text
-from ..base.proc import list_pids
+from ..base.proc import list_pids, walk_up
 from ..base.process_facts import AskedServer, Socket, Thread
 from ..base.process_roles import find_default_port, find_server_process, name_server_process
 from .descriptors import find_holders, name_of, select_listening
-from .process import descendants, walk_up, words_of
+from .process import descendants, words_of
 
 if TYPE_CHECKING:
     from .look import PartialLook

@@ -26,14 +26,14 @@ from dataclasses import field, replace
 from ..base.identity import RankId, UnknownRank
 from ..base.launcher_env import Ancestor
 from ..base.lazy_dataclass import dataclass
-from ..base.proc import list_pids, read_stat
+from ..base.proc import list_pids, read_stat, walk_up
 from ..base.rank_facts import RankFacts
 from .descriptors import find_holders, read_links
 from .gpus.nccl_lines import NcclLine, RankedLine, read_nccl_lines
 from .gpus.watchdog_messages import WatchdogMessages, find_time_of_year, read_watchdog_messages
 from .lock_and_log_files import PrintingRank, find_output_files
 from .printed_warnings import PrintedWarning, assign_warnings, read_printed_warnings
-from .process import variables_of, walk_up, words_of
+from .process import variables_of, words_of
 from .syscall_arguments import read_inner_id
 
 _HEAD, _TAIL = 1 << 16, 1 << 18  # bytes of a file

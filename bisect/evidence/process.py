@@ -14,7 +14,7 @@ import os
 import select
 import struct
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -196,16 +196,6 @@ def family(roots: Iterable[int]) -> dict[int, int]:
         if root is not None:
             found_in.update(dict.fromkeys(path, root))
     return found_in
-
-
-def walk_up(pid: int, most: int) -> Iterator[int]:
-    """Yield the pids of at most so many processes above one, its parent first, without init."""
-    for _ in range(most):
-        about = read_stat(pid)
-        if about is None or about.ppid <= 1:
-            return
-        pid = about.ppid
-        yield pid
 
 
 def descendants(roots: Iterable[int]) -> list[int]:

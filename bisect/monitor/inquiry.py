@@ -19,6 +19,7 @@ from ..base.deadline import call_with_limit
 from ..base.identity import RankId
 from ..base.launcher_env import Ancestor
 from ..base.launchers import DIALECTS
+from ..base.proc import walk_up
 from ..base.process_facts import Frame, Look
 from ..base.rank_facts import Ended
 from ..base.rank_state import RankState
@@ -41,7 +42,7 @@ from ..diagnosis.proof_of_hang import (
 )
 from ..evidence.look import Target, take_looks
 from ..evidence.machine import read_machine
-from ..evidence.process import family, runs_python, walk_up, words_of
+from ..evidence.process import family, runs_python, words_of
 from ..report.terminal import slow_line
 from . import clocks
 from .finalize import close_job

@@ -18,7 +18,7 @@ from ..base.deadline import within
 from ..base.launcher_env import number
 from ..base.launchers import DIALECTS, RANK_VARIABLES
 from ..base.place import find_place
-from ..base.proc import read_stat
+from ..base.proc import read_stat, walk_up
 from ..base.process_facts import Look
 from ..base.process_roles import find_actor
 from ..base.rank_facts import RankFacts
@@ -31,7 +31,7 @@ from ..diagnosis.process.blocked_syscalls import (
 from ..diagnosis.process.process_snapshot import merge_looks
 from ..diagnosis.process.public_calls import find_group_wait
 from ..diagnosis.rendezvous_claims import read_group_values
-from ..evidence.process import exit_code, family, variables_of, walk_up, words_of
+from ..evidence.process import exit_code, family, variables_of, words_of
 from .job_activity import Stillness
 from .started_ranks import kind_by_title
 

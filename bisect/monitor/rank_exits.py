@@ -23,6 +23,7 @@ from .monitor_process import call_in_thread
 if TYPE_CHECKING:
     from ..base.identity import RankId
     from ..base.rank_facts import Ended, RankFacts
+    from ..evidence.process import Life
     from .job import Job
     from .server import Server
     from .server_processes import ServerProcesses
@@ -50,6 +51,13 @@ def note_end(job: Job, member: RankState, told: int | None = None) -> None:
     member.left_at = member.left_at or time.monotonic()
     job.note(member, events.Ended(status=member.status))
     job.changed.set()
+
+
+def stop_hearing(life: Life) -> None:
+    """Hear no more of the end of a process, and give its descriptor back."""
+    if life.descriptor is not None:
+        asyncio.get_running_loop().remove_reader(life.descriptor)
+    life.close()
 
 
 def note_slow(job: Job, member: RankState) -> None:

@@ -21,7 +21,7 @@ from ..base.rank_state import (
 from ..base.typed_messages import Message
 from ..base.words import format_bytes, format_ranges, format_ranks
 from ..evidence.process import Life, open_life, words_of
-from .rank_exits import note_end, note_slow
+from .rank_exits import note_end, note_slow, stop_hearing
 
 if TYPE_CHECKING:
     from .job import Job
@@ -205,16 +205,13 @@ class Server:
         self._polled.pop(rank, None)
         life = self.job.lives.pop(rank, None)
         if life is not None:
-            if life.descriptor is not None:
-                asyncio.get_running_loop().remove_reader(life.descriptor)
-            life.close()
+            stop_hearing(life)
 
     def _ended(self, member: RankState, life: Life) -> None:
         told = None
         if life.descriptor is not None and life.has_ended():
             told = life.exit_code()
-            asyncio.get_running_loop().remove_reader(life.descriptor)
-            life.close()  # it has told all that it can: others may need the descriptor
+            stop_hearing(life)  # it has told all that it can: others may need the descriptor
         note_end(self.job, member, told)
 
     def spare_descriptors(self) -> None:
@@ -222,8 +219,7 @@ class Server:
         for member in self.job.members:
             life = self.job.lives.get(member.rank)
             if life is not None and life.descriptor is not None and not life.has_ended():
-                asyncio.get_running_loop().remove_reader(life.descriptor)
-                life.close()
+                stop_hearing(life)
                 self._poll(member, life)
 
     def _poll(self, member: RankState, life: Life) -> None:

@@ -6,14 +6,13 @@ its ranks do then.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from ..base.command_words import program
+from ..base.command_words import name_program
 from ..base.identity import UnknownRank
 from ..base.lazy_dataclass import dataclass
 from ..base.outcomes import ENDED_ON_REQUEST
@@ -21,6 +20,7 @@ from ..base.process_roles import find_server_process, name_server_process
 from ..base.rank_facts import RankFacts
 from ..evidence.process import Life, open_life, runs_python, words_of
 from .failed_targets import read_failed_targets
+from .rank_exits import stop_hearing
 
 if TYPE_CHECKING:
     from .job import Job
@@ -41,9 +41,7 @@ class _Process:
     @property
     def title(self) -> str:
         """What it is in the server, else its program."""
-        at = program(self.words)
-        name = "python" if at is None else os.path.basename(self.words[at])
-        return name_server_process(self.words, name)
+        return name_server_process(self.words, name_program(self.words) or "python")
 
     @property
     def is_server(self) -> bool:
@@ -82,18 +80,13 @@ class ServerProcesses:
             if descriptor is not None:
                 asyncio.get_running_loop().add_reader(descriptor, self._ended, pid)
 
-    def _stop_watching(self, found: _Process) -> None:
-        if found.life.descriptor is not None:
-            asyncio.get_running_loop().remove_reader(found.life.descriptor)
-            found.life.close()
-
     def _ended(self, pid: int) -> None:
         found = self._found.get(pid)
         if found is None or found.ended_at is not None:
             return
         found.ended_at = time.monotonic()
         found.status = found.life.exit_code()
-        self._stop_watching(found)
+        stop_hearing(found.life)
         self._job.changed.set()
 
     def __contains__(self, pid: object) -> bool:
